@@ -1,4 +1,4 @@
-//! What surrounds the passes: hints, selection, the registry, pipelines, and the runner.
+//! Tests of telemetry hints, pass selection, the registry, pipelines, the pass manager and the cost model.
 
 use vyre_foundation::ir::{Op, PerInvocation, Program, Pure};
 use vyre_foundation::optimizer::cost::{self, Roofline};
@@ -16,7 +16,7 @@ fn program(name: &str) -> Validated<Program> {
 // Hints.
 
 #[test]
-fn hints_forget_what_was_recorded_longest_ago() {
+fn hints_evict_the_least_recently_recorded_operation() {
     let hints = Hints::new(2, 10);
     hints.record("a", 10, 1);
     hints.record("b", 10, 1);
@@ -25,7 +25,7 @@ fn hints_forget_what_was_recorded_longest_ago() {
     let record = Record { dispatches: 2, total_ns: 40, max_ns: 30, total_bytes: 6 };
     assert_eq!((hints.get("a"), hints.get("b")), (Some(record), None));
     assert_eq!(hints.records().iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a", "c"]);
-    // Looking does not count as recording.
+    // Lookups do not update the eviction order.
     assert!(hints.is_hot("a"));
     hints.record("d", 1, 1);
     assert_eq!(hints.get("a"), None);
@@ -43,7 +43,7 @@ fn hints_without_capacity_record_nothing() {
 }
 
 #[test]
-fn hints_saturate() {
+fn sums_of_hints_saturate() {
     let hints = Hints::default();
     hints.record("a", u64::MAX, u64::MAX);
     hints.record("a", u64::MAX, u64::MAX);
@@ -52,10 +52,10 @@ fn hints_saturate() {
 }
 
 #[test]
-fn an_operation_is_hot_from_the_threshold_on_average() {
+fn an_operation_is_hot_if_its_mean_time_reaches_the_threshold() {
     let hints = Hints::default();
     assert_eq!(hints.hot_ns(), 100_000);
-    assert!(!hints.is_hot("a"), "what was never recorded is cold");
+    assert!(!hints.is_hot("a"), "an operation without records is cold");
     hints.record("a", 100_000, 0);
     assert!(hints.is_hot("a"));
     hints.record("a", 99_999, 0);
@@ -67,7 +67,7 @@ fn an_operation_is_hot_from_the_threshold_on_average() {
 }
 
 #[test]
-fn hints_are_decoded_as_encoded_and_damage_is_noticed() {
+fn hints_round_trip_and_damaged_ones_are_rejected() {
     let hints = Hints::default();
     for op in 0..300 {
         hints.record(&format!("op{op}"), op, 2 * op);
@@ -81,7 +81,7 @@ fn hints_are_decoded_as_encoded_and_damage_is_noticed() {
     fewer.load(&bytes).unwrap();
     assert_eq!(fewer.records(), hints.records()[253..]);
 
-    // Nothing of damaged hints is used.
+    // Damaged hints are rejected as a whole.
     let damaged = |bytes: &[u8]| {
         assert_eq!(other.load(bytes), Err(Error::BadHints { bytes: bytes.len() }));
         assert_eq!(other.records(), hints.records());
@@ -139,7 +139,7 @@ fn release(passes: &[Metadata], shape: &Shape, hints: Option<&Hints>, report: Op
 }
 
 #[test]
-fn families_are_selected_from_their_threshold_on() {
+fn families_are_selected_at_their_threshold() {
     let selected = |shape: &Shape| -> Vec<&str> {
         let decisions = release(&FAMILIES, shape, None, None);
         for decision in &decisions {
@@ -165,14 +165,14 @@ fn families_are_selected_from_their_threshold_on() {
 }
 
 #[test]
-fn profiles_accept_what_they_are_for() {
+fn profiles_accept_by_phase_and_boundary() {
     let accepted = |row: Metadata| Profile::ALL.map(|profile| profile.accepts(&row));
     let base = row("pass", Phase::Loop, Family::Loop);
     assert_eq!(accepted(base), [true, false, false]);
     assert_eq!(accepted(Metadata { phase: Phase::Dataflow, ..base }), [false, true, false]);
     assert_eq!(accepted(Metadata { phase: Phase::Megakernel, ..base }), [false, false, true]);
     assert_eq!(accepted(Metadata { phase: Phase::Unclassified, ..base }), [false; 3]);
-    // What the device must have is another question.
+    // Capabilities are checked separately.
     assert_eq!(accepted(Metadata { requires_caps: &Capability::ALL, ..base }), [true, false, false]);
     for phase in [Phase::Loop, Phase::Dataflow, Phase::Megakernel] {
         let base = Metadata { phase, ..base };
@@ -188,7 +188,7 @@ fn profiles_accept_what_they_are_for() {
 }
 
 #[test]
-fn hot_programs_get_all_that_is_eligible() {
+fn hot_programs_select_every_eligible_pass() {
     let hints = Hints::default();
     hints.record("op", 100_000, 1);
     let mut passes = FAMILIES.to_vec();
@@ -202,7 +202,7 @@ fn hot_programs_get_all_that_is_eligible() {
     );
     assert_eq!((foreign.selected, foreign.reason, foreign.priority), (false, Reason::ProfileRejected, 0));
 
-    // Without a name it is cold, and so is everything else that is not known to be hot.
+    // A program without a name is cold.
     let nameless = Shape { entry_op: None, ..shape(0, 0, 0) };
     let cold = release(&passes, &shape(0, 0, 0), None, None);
     assert_eq!(release(&passes, &nameless, Some(&hints), None), cold);
@@ -241,7 +241,7 @@ fn reasons_name_the_value_and_the_threshold() {
 }
 
 #[test]
-fn passes_that_paid_are_selected_again() {
+fn passes_with_a_reported_reduction_are_selected() {
     let report = Report {
         metrics: vec![
             metric("loop", Verdict::Changed, 2, 3),
@@ -267,7 +267,7 @@ fn passes_that_paid_are_selected_again() {
         decisions.iter().find(|decision| decision.metadata.name == "loop").map(Decision::describe).unwrap()
     };
     assert_eq!(described(&decisions), "memory ops fell by 1 ≥ 1 in the previous run");
-    // Hints go first.
+    // Hints take precedence over reports.
     let hints = Hints::new(1, 2000);
     hints.record("op", 2500, 0);
     let hot = release(&FAMILIES, &shape(0, 0, 0), Some(&hints), Some(&report));
@@ -276,7 +276,7 @@ fn passes_that_paid_are_selected_again() {
 }
 
 #[test]
-fn an_empty_report_is_like_none() {
+fn an_empty_report_selects_nothing() {
     for shape in [shape(0, 0, 0), shape(100, 1 << 20, 3)] {
         let none = release(&FAMILIES, &shape, None, None);
         assert_eq!(release(&FAMILIES, &shape, None, Some(&Report::default())), none);
@@ -284,7 +284,7 @@ fn an_empty_report_is_like_none() {
 }
 
 #[test]
-fn what_a_selected_pass_requires_is_selected() {
+fn requirements_of_selected_passes_are_selected() {
     let passes = [
         row("base", Phase::Memory, Family::Memory),
         Metadata { requires: &["base"], ..row("middle", Phase::Memory, Family::Fusion) },
@@ -306,14 +306,14 @@ fn what_a_selected_pass_requires_is_selected() {
         [Some("middle"), Some("top"), None, None]
     );
     assert_eq!(decisions.iter().map(|decision| decision.priority).collect::<Vec<_>>(), [100, 100, 200, 0]);
-    // What is selected for a reason of its own keeps it.
+    // A pass that is selected for another reason keeps that reason.
     let decisions = release(&passes, &shape(0, 16 << 10, 0), None, None);
     assert_eq!(decisions[0].reason, Reason::ProgramShape);
 }
 
-/// Telemetry does not select what the device has no use for, and neither do passes that require it.
+/// Telemetry cannot select passes that require a missing capability, directly or through other passes.
 #[test]
-fn passes_are_rejected_for_what_the_target_lacks() {
+fn missing_capabilities_reject_passes_and_their_dependents() {
     let passes = [
         Metadata { requires: &["middle"], ..row("top", Phase::Cleanup, Family::Scalar) },
         Metadata { requires: &["tiles"], ..row("middle", Phase::Memory, Family::Scalar) },
@@ -338,9 +338,9 @@ fn passes_are_rejected_for_what_the_target_lacks() {
             ("foreign", Reason::ProfileRejected, None, 0),
         ];
         assert_eq!(found, expected);
-        let near = "workgroup memory of the device is no nearer than its caches";
-        assert_eq!(decisions[2].describe(), near);
-        assert_eq!(decisions[1].describe(), format!("requires tiles: {near}"));
+        let slow_scratchpad = "workgroup memory of the device is no faster than its caches";
+        assert_eq!(decisions[2].describe(), slow_scratchpad);
+        assert_eq!(decisions[1].describe(), format!("requires tiles: {slow_scratchpad}"));
         assert_eq!(decisions[2].missing, Some(Capability::Scratchpad));
 
         let decisions = on(Target { scratchpad: true, loops_as_written: false });
@@ -352,7 +352,7 @@ fn passes_are_rejected_for_what_the_target_lacks() {
 }
 
 #[test]
-fn what_requires_a_rejected_pass_is_rejected() {
+fn dependents_of_a_rejected_pass_are_rejected() {
     let passes = [
         Metadata { requires: &["middle"], ..row("top", Phase::Cleanup, Family::Scalar) },
         Metadata { requires: &["foreign"], ..row("middle", Phase::Memory, Family::Scalar) },
@@ -389,16 +389,16 @@ fn the_shape_counts_nested_nodes_and_bound_lengths() {
 
 // The registry and pipelines.
 
-fn nothing(_: &mut Program, _: &mut Analyses) -> bool {
+fn no_change(_: &mut Program, _: &mut Analyses) -> bool {
     false
 }
 
 fn pass(metadata: Metadata) -> &'static Pass {
-    Box::leak(Box::new(Pass { metadata, speculative: false, run: nothing }))
+    Box::leak(Box::new(Pass { metadata, speculative: false, run: no_change }))
 }
 
 #[test]
-fn registries_that_cannot_be_scheduled_are_refused() {
+fn registries_that_cannot_be_scheduled_are_rejected() {
     let requiring = |name, requires: &'static [&'static str]| {
         pass(Metadata { requires, ..row(name, Phase::Cleanup, Family::Scalar) })
     };
@@ -415,7 +415,7 @@ fn registries_that_cannot_be_scheduled_are_refused() {
 }
 
 #[test]
-fn passes_run_after_what_they_require_then_by_phase_and_list() {
+fn passes_are_ordered_by_requirements_phase_and_list() {
     let registry = Registry::new(vec![
         pass(row("last", Phase::Cleanup, Family::Scalar)),
         pass(Metadata { requires: &["last"], ..row("early_but_needy", Phase::Canonicalization, Family::Scalar) }),
@@ -444,8 +444,8 @@ fn every_registered_pass_is_reachable_by_a_profile() {
 }
 
 #[test]
-fn what_is_special_to_a_profile_runs_between_what_is_good_for_all() {
-    // All that is eligible is selected for what is hot.
+fn profile_passes_run_after_the_release_passes() {
+    // All eligible passes are selected for a hot program.
     let (program, hints) = (program("small"), Hints::new(1, 0));
     hints.record("small", 1, 1);
     let passes = |profile| {
@@ -458,7 +458,7 @@ fn what_is_special_to_a_profile_runs_between_what_is_good_for_all() {
 }
 
 #[test]
-fn pipelines_are_parsed_as_printed() {
+fn printed_pipelines_parse_to_the_same_pipeline() {
     let registry = Registry::standard();
     for text in
         ["", "fixpoint()", "fold_constants", "value_numbering,fold_constants", "fixpoint(fold_constants,specialize)"]
@@ -478,7 +478,7 @@ fn pipelines_are_parsed_as_printed() {
     }
 }
 
-// The runner.
+// The pass manager.
 
 fn fixpoint(passes: Vec<&'static Pass>) -> Pipeline {
     Pipeline { passes, to_fixed_point: true }
@@ -488,8 +488,8 @@ fn standard() -> Pipeline {
     fixpoint(Registry::standard().schedule_all())
 }
 
-/// Every instruction of one operation of the body becomes another.
-fn turn(program: &mut Program, from: impl Into<Op>, to: impl Into<Op>) -> bool {
+/// Replaces one operation by another in the body.
+fn replace_ops(program: &mut Program, from: impl Into<Op>, to: impl Into<Op>) -> bool {
     let (mut changed, from, to) = (false, from.into(), to.into());
     for id in program.block(program.body()).insts.clone() {
         if program.inst(id).op == from {
@@ -503,28 +503,28 @@ fn turn(program: &mut Program, from: impl Into<Op>, to: impl Into<Op>) -> bool {
 static ADD_TO_SUB: Pass = Pass {
     metadata: row("add_to_sub", Phase::Cleanup, Family::Scalar),
     speculative: false,
-    run: |program, _| turn(program, Pure::Add, Pure::Sub),
+    run: |program, _| replace_ops(program, Pure::Add, Pure::Sub),
 };
 static SUB_TO_ADD: Pass = Pass {
     metadata: row("sub_to_add", Phase::Cleanup, Family::Scalar),
     speculative: false,
-    run: |program, _| turn(program, Pure::Sub, Pure::Add),
+    run: |program, _| replace_ops(program, Pure::Sub, Pure::Add),
 };
-/// Removes what defines values that are still used.
+/// Removes definitions of values that are still used.
 static BREAKS: Pass = Pass {
     metadata: row("breaks", Phase::Cleanup, Family::Scalar),
     speculative: false,
-    run: |program, _| turn(program, PerInvocation::GlobalIndex, Pure::Add),
+    run: |program, _| replace_ops(program, PerInvocation::GlobalIndex, Pure::Add),
 };
-static DEARER: Pass = Pass {
+static MORE_EXPENSIVE: Pass = Pass {
     metadata: row("dearer", Phase::Cleanup, Family::Scalar),
     speculative: true,
-    run: |program, _| turn(program, Pure::Add, Pure::Div),
+    run: |program, _| replace_ops(program, Pure::Add, Pure::Div),
 };
 static CHEAPER: Pass = Pass {
     metadata: row("cheaper", Phase::Cleanup, Family::Scalar),
     speculative: true,
-    run: |program, _| turn(program, Pure::Mul, Pure::Add),
+    run: |program, _| replace_ops(program, Pure::Mul, Pure::Add),
 };
 
 #[test]
@@ -538,7 +538,7 @@ fn disabled_passes_do_not_run() {
 }
 
 #[test]
-fn bisection_stops_after_so_many_changes() {
+fn bisection_stops_at_the_change_limit() {
     let program = program("small");
     let original = program.to_string();
     let pipeline = fixpoint(vec![&ADD_TO_SUB, &SUB_TO_ADD]);
@@ -552,7 +552,7 @@ fn bisection_stops_after_so_many_changes() {
 }
 
 #[test]
-fn dumps_show_what_is_asked_for() {
+fn dumps_follow_the_option() {
     let shown = |dump| {
         let mut shown = Vec::new();
         let options = Options { dump, max_changes: Some(1), ..Options::default() };
@@ -571,7 +571,7 @@ fn dumps_show_what_is_asked_for() {
 }
 
 #[test]
-fn passes_that_disagree_are_named() {
+fn the_last_pass_to_change_a_diverging_program_is_named() {
     let pipeline = fixpoint(vec![&ADD_TO_SUB, &SUB_TO_ADD]);
     let strict = Options { strict: true, ..Options::default() };
     let error = optimizer::run(program("small"), &pipeline, &strict, &mut |_| {}).unwrap_err();
@@ -579,7 +579,7 @@ fn passes_that_disagree_are_named() {
     let lenient = Options { strict: false, max_iterations: 3, ..Options::default() };
     let (_, report) = optimizer::run(program("small"), &pipeline, &lenient, &mut |_| {}).unwrap();
     assert_eq!((report.not_converged, report.iterations, report.changes()), (Some("sub_to_add"), 3, 6));
-    // Once through the list is not meant to come to an end.
+    // A pipeline without a fixed point does not need to converge.
     let once = Pipeline { to_fixed_point: false, ..pipeline };
     let (_, report) = optimizer::run(program("small"), &once, &strict, &mut |_| {}).unwrap();
     assert_eq!((report.not_converged, report.iterations), (None, 1));
@@ -593,7 +593,7 @@ fn a_pass_that_breaks_the_program_is_named() {
     let error = optimizer::run(program("small"), &pipeline, &options, &mut |snapshot| shown.push(snapshot.pass));
     let Err(Error::PassBroke { pass, before, .. }) = error else { panic!("accepted") };
     assert_eq!((pass.as_str(), shown.as_slice()), ("breaks", &["breaks"][..]));
-    // The program is the one that the pass was given.
+    // The program is the input of the pass.
     assert!(before.contains("sub 2, 3"), "{before}");
     validate::module(text::parse(&before).unwrap()).unwrap();
 
@@ -608,7 +608,7 @@ fn speculative_passes_that_raise_the_cost_are_undone() {
     let original = program("small");
     let cost = cost::estimate(&original);
     let (same, report) =
-        optimizer::run(original.clone(), &fixpoint(vec![&DEARER]), &Options::default(), &mut |_| {}).unwrap();
+        optimizer::run(original.clone(), &fixpoint(vec![&MORE_EXPENSIVE]), &Options::default(), &mut |_| {}).unwrap();
     assert_eq!(same, original);
     let Verdict::Refused { before, after } = report.metrics[0].verdict else { panic!("{report:?}") };
     assert!(before == cost && after > cost);
@@ -621,7 +621,7 @@ fn speculative_passes_that_raise_the_cost_are_undone() {
 }
 
 #[test]
-fn a_pass_that_had_nothing_to_do_is_skipped_until_something_changes() {
+fn passes_without_effect_are_skipped_until_the_program_changes() {
     let pipeline = fixpoint(vec![&SUB_TO_ADD, &CHEAPER]);
     let (_, report) = optimizer::run(program("small"), &pipeline, &Options::default(), &mut |_| {}).unwrap();
     let verdicts: Vec<_> =
@@ -638,7 +638,7 @@ fn a_pass_that_had_nothing_to_do_is_skipped_until_something_changes() {
 }
 
 #[test]
-fn a_hot_program_is_optimized_harder() {
+fn a_hot_program_selects_more_passes() {
     let selected = |hints: &Hints| {
         let request = Request { hints: Some(hints), ..Request::default() };
         let decisions = optimizer::optimize(program("small"), &request).unwrap().decisions;

@@ -1,7 +1,7 @@
-//! Proves the rewrite rules with Z3, and holds the terms that the proofs are about against the evaluators.
+//! Proofs of the rewrite rules with the SMT solver Z3, and tests of the SMT terms against the evaluators.
 //!
-//! For every rule and every type of its class, the solver looks for operands that tell the two sides apart; a rule is proved
-//! when there are none. Z3 is the Debian package `z3`; without it these tests fail and say so.
+//! For every rule and every type of its class, the solver searches for operands that distinguish the two sides; the
+//! rule is proved if there are none (unsat). These tests require Z3 (the Debian package `z3`), and fail without it.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -10,11 +10,11 @@ use vyre_foundation::ir::ops::{Form, Kind, TABLE};
 use vyre_foundation::ir::{Literal, Pure, Type, smt};
 use vyre_foundation::optimizer::rules::{self, Instance, Node, Rule, SWAPPED, Term};
 
-/// Steps of the solver for one proof, in its own measure, which is the same on slow and on busy machines. It is there for
-/// rules that cannot be proved: the longest proof takes a fortieth of it.
+/// Resource limit of the solver for one proof, in Z3's deterministic unit. It stops rules that cannot be proved; the
+/// longest proof takes 1/40 of it.
 const STEPS: u32 = 100_000_000;
 
-/// Something to prove, and the script that looks for a counterexample.
+/// Claim, and the script that searches for a counterexample.
 struct Query {
     claim: String,
     script: String,
@@ -27,7 +27,7 @@ fn every_rule_is_proved() {
 }
 
 #[test]
-fn operands_may_be_swapped() {
+fn swapped_operands_are_proved() {
     let mut queries = Vec::new();
     for (op, swapped, types) in SWAPPED {
         let Form::Plain(signature) = op.info().form else { panic!("{op:?} does not have operands alone") };
@@ -52,11 +52,11 @@ fn wrong_rules_are_rejected() {
     }
 }
 
-/// What must be proved for a rule.
+/// Claims to prove for a rule.
 fn queries(rule: &Rule) -> Vec<Query> {
     let mut queries = Vec::new();
     for ty in rule.class.iter() {
-        let instance = rule.at(ty).unwrap_or_else(|mistake| panic!("{rule}: {mistake}"));
+        let instance = rule.at(ty).unwrap_or_else(|error| panic!("{rule}: {error}"));
         let (from, to) = (term(&instance.from), term(&instance.to));
         let declare = |(name, &ty): (usize, &Type)| format!("(declare-const n{name} {})\n", smt::sort(ty));
         let mut script: String = instance.names.iter().enumerate().map(declare).collect();
@@ -76,8 +76,8 @@ fn queries(rule: &Rule) -> Vec<Query> {
     queries
 }
 
-/// A literal of which the condition leaves only few values, and these values. Products, quotients and shifts of shifts are hard
-/// for the solver when everything is unknown, so rules about them are proved for each of the literals.
+/// A literal that the condition restricts to a few values, and these values. Multiplication, division and nested shifts
+/// are hard for the solver with symbolic operands, so such rules are proved for each literal (case split).
 fn cases(instance: &Instance) -> Option<(usize, Vec<u64>)> {
     fn asked(term: &Term, names: &[Type]) -> Option<(usize, Vec<u64>)> {
         let Node::Apply(op, _, operands) = &term.node else { return None };
@@ -89,7 +89,7 @@ fn cases(instance: &Instance) -> Option<(usize, Vec<u64>)> {
                 Node::Literal(name) => Some((name, (0..names[name].bits()).map(|bit| 1 << bit).collect())),
                 _ => None,
             },
-            // A count below the width.
+            // A shift count below the width.
             (Pure::Lt, Node::Literal(name), Node::Number(width @ (32 | 64))) => Some((*name, (0..*width).collect())),
             _ => None,
         }
@@ -110,7 +110,7 @@ fn term(of: &Term) -> String {
 }
 
 #[test]
-fn terms_are_what_evaluators_compute() {
+fn smt_terms_agree_with_the_evaluators() {
     let mut claims = Vec::new();
     let mut script = String::new();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -143,7 +143,7 @@ fn terms_are_what_evaluators_compute() {
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), claims.len(), wrong.join("\n"));
 }
 
-/// Operands of these types: edges with edges, then some at random.
+/// Operands of these types: combinations of edge values, and random ones.
 fn inputs(types: &[Type], random: &mut u64) -> Vec<Vec<Literal>> {
     let mut next = || {
         // xorshift64
@@ -155,7 +155,7 @@ fn inputs(types: &[Type], random: &mut u64) -> Vec<Vec<Literal>> {
     let all: usize = types.iter().map(|&ty| edges(ty).len()).product();
     let mut inputs = Vec::new();
     for number in 0..all.min(60) {
-        // All of them if they are few, otherwise some.
+        // All combinations if there are at most 60, otherwise a sample.
         let mut number = if all <= 60 { number } else { (next() % all as u64) as usize };
         let mut pick = |&ty: &Type| {
             let edges = edges(ty);
@@ -166,7 +166,7 @@ fn inputs(types: &[Type], random: &mut u64) -> Vec<Vec<Literal>> {
         inputs.push(types.iter().map(&mut pick).collect());
     }
     for _ in 0..30 {
-        // Small numbers matter for counts and divisors; random bits for everything else.
+        // Small numbers exercise counts and divisors.
         let mut pick = |&ty: &Type| {
             let shift = if ty.is_float() { 0 } else { (next() % u64::from(ty.bits())) as u32 };
             Literal { ty, bits: (next() & u64::MAX >> (64 - ty.bits())) >> shift }
@@ -176,7 +176,7 @@ fn inputs(types: &[Type], random: &mut u64) -> Vec<Vec<Literal>> {
     inputs
 }
 
-/// Values at which operations change what they do.
+/// Edge values of a type.
 fn edges(ty: Type) -> Vec<u64> {
     let mask = u64::MAX >> (64 - ty.bits());
     let sign = 1 << (ty.bits() - 1);
@@ -220,11 +220,11 @@ fn prove(queries: &[Query]) {
     assert!(unproved.is_empty(), "{} of {} are not proved:\n{}", unproved.len(), queries.len(), unproved.join("\n"));
 }
 
-/// What the solver says to each query, one process for each core.
+/// Answers of the solver to the queries, with one process per core.
 fn solve(queries: &[Query]) -> Vec<String> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let mut answers = vec![String::new(); queries.len()];
-    // Neighbours are alike, so dealing them out gives everybody the same.
+    // Adjacent queries are similar, so they are distributed round-robin.
     let shares: Vec<Vec<usize>> =
         (0..workers).map(|worker| (worker..queries.len()).step_by(workers).collect()).collect();
     std::thread::scope(|scope| {
@@ -232,8 +232,8 @@ fn solve(queries: &[Query]) -> Vec<String> {
             .iter()
             .map(|share| {
                 scope.spawn(move || {
-                    // A query on its own, after a reset, is solved by the strategy for its logic, which is much stronger
-                    // than what is used after `push`.
+                    // After a reset, the solver uses the strategy for the logic, which is much stronger than the
+                    // incremental one after `push`.
                     let script = |&query: &usize| {
                         let script = &queries[query].script;
                         let logic = if script.contains("to_fp") || script.contains("FloatingPoint") {

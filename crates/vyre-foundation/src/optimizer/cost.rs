@@ -1,25 +1,26 @@
-//! One estimate of what a program costs, by which results of passes are refused.
+//! Static cost model: frequency-weighted cycles of one invocation. The pass manager undoes speculative passes that
+//! raise it.
 //!
-//! Every instruction has a weight, about the cycles it keeps a lane busy, and counts as often as it is likely to be
-//! executed: an arm of an `if` every other time, a loop as often as it counts, or eight times if that is not known.
+//! Each instruction has a weight of about the cycles that it occupies a lane, times its estimated frequency: 1/2 in an
+//! arm of an `if` or `switch`, and the constant trip count in a loop, or 8 if it is unknown.
 
 use crate::analysis::const_trip_count;
 use crate::ir::ops::Exactness;
 use crate::ir::{BlockId, Control, Inst, InstId, Op, Program, Pure, Space, Terminator};
 
-/// An instruction that is executed once counts its weight times this.
+/// Frequency of an instruction that is executed once (fixed point).
 pub(super) const ONCE: u64 = 64;
-/// Trips of a loop that does not count, or whose bound is not known.
+/// Assumed trip count of a loop without a constant one.
 const TRIPS: u64 = 8;
-/// Operations that a function of the math library is made of, about.
-const COMPOSED: u64 = 32;
+/// Approximate number of operations of a math library function.
+const MATH_OPERATIONS: u64 = 32;
 
-/// The estimated cost of one invocation. Only the comparison of two estimates means anything.
+/// Estimated cost of one invocation. Only comparisons of estimates are meaningful.
 pub fn estimate(program: &Program) -> u64 {
     of_block(program, program.body())
 }
 
-/// The estimated cost of a block that is executed once.
+/// Estimated cost of a block that is executed once.
 pub(super) fn of_block(program: &Program, block: BlockId) -> u64 {
     let mut sum = 0u64;
     frequencies(program, block, ONCE, &mut |inst, times| {
@@ -28,17 +29,18 @@ pub(super) fn of_block(program: &Program, block: BlockId) -> u64 {
     sum
 }
 
-/// What one invocation is likely to move and to compute. Their ratio says which of the two a device waits for.
+/// Estimated memory traffic and operations of an invocation. Their ratio, the arithmetic intensity, tells whether a
+/// program is memory-bound or compute-bound (roofline model).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Roofline {
-    /// Bytes loaded from and stored to storage objects. An atomic operation does both.
+    /// Bytes loaded from and stored to storage objects. An atomic operation counts as a load and a store.
     pub bytes: f64,
-    /// Operations on values. A function of the math library counts as what it is made of.
+    /// Arithmetic operations. A math library function counts as its approximate number of operations.
     pub operations: f64,
 }
 
 impl Roofline {
-    /// Of a program; instructions count as often as they do in the [estimate].
+    /// Estimates a program with the frequencies of the [estimate].
     pub fn of(program: &Program) -> Roofline {
         let mut roofline = Roofline::default();
         frequencies(program, program.body(), ONCE, &mut |inst, times| {
@@ -49,13 +51,13 @@ impl Roofline {
         roofline
     }
 
-    /// Operations per byte; `None` if nothing is moved.
+    /// Arithmetic intensity: operations per byte; `None` without memory traffic.
     pub fn intensity(&self) -> Option<f64> {
         (self.bytes > 0.0).then(|| self.operations / self.bytes)
     }
 }
 
-/// Bytes between an invocation and storage objects.
+/// Bytes transferred between an invocation and storage objects.
 fn bytes(program: &Program, inst: &Inst) -> u64 {
     let Some(at) = inst.op.operand() else { return 0 };
     let elements = match (program.memory(at.memory).space, &inst.op) {
@@ -69,16 +71,15 @@ fn bytes(program: &Program, inst: &Inst) -> u64 {
 
 fn operations(inst: &Inst) -> u64 {
     match inst.op {
-        Op::Pure(op) if op.is_composed() => COMPOSED,
-        // By convention, a product and a sum.
+        Op::Pure(op) if op.is_composed() => MATH_OPERATIONS,
+        // Counted as a multiplication and an addition, by convention.
         Op::Pure(Pure::Fma) => 2,
         Op::Pure(_) | Op::Atomic(..) | Op::CompareExchange(_) => 1,
         _ => 0,
     }
 }
 
-/// Shows every instruction of a block and of those inside it, and how often it is likely to be executed, in parts of
-/// [`ONCE`].
+/// Visits the instructions of a block and of nested blocks, with their frequencies in units of [`ONCE`].
 fn frequencies(program: &Program, at: BlockId, times: u64, show: &mut dyn FnMut(&Inst, u64)) {
     for &id in &program.block(at).insts {
         let inst = program.inst(id);
@@ -94,7 +95,7 @@ fn frequencies(program: &Program, at: BlockId, times: u64, show: &mut dyn FnMut(
     }
 }
 
-/// How often a loop is likely to go round.
+/// Estimated trip count.
 fn trips(program: &Program, id: InstId) -> u64 {
     let ends = program.block(program.inst(id).blocks[0]).insts.last();
     match ends.map(|&last| &program.inst(last).op) {
@@ -103,12 +104,12 @@ fn trips(program: &Program, id: InstId) -> u64 {
     }
 }
 
-/// Whether an operation costs so little that it may as well be computed in vain.
+/// Returns true for an operation cheap enough to speculate.
 pub(super) fn is_cheap(program: &Program, inst: &Inst) -> bool {
     matches!(inst.op, Op::Pure(_)) && weight(program, inst) < 8
 }
 
-/// What an operation costs by itself.
+/// Weight of an instruction, without nested blocks.
 fn weight(program: &Program, inst: &Inst) -> u64 {
     let op = &inst.op;
     match op {
@@ -133,7 +134,7 @@ fn weight(program: &Program, inst: &Inst) -> u64 {
     }
 }
 
-/// What an operation costs that is a function of its operands.
+/// Weight of a pure operation.
 pub(super) fn of_pure(op: Pure) -> u64 {
     match op {
         Pure::Div | Pure::Rem | Pure::Sqrt => 8,
@@ -141,7 +142,7 @@ pub(super) fn of_pure(op: Pure) -> u64 {
         _ => match op.info().exactness {
             Exactness::Exact => 1,
             Exactness::Rounded { .. } | Exactness::Ordered => 2,
-            Exactness::Composed => COMPOSED,
+            Exactness::Composed => MATH_OPERATIONS,
         },
     }
 }

@@ -1,14 +1,14 @@
-//! Folding of accesses that are known to be out of bounds.
+//! Folds accesses at constant indices out of bounds.
 //!
-//! In a program as written such an access is an error (V020). A pass may produce one, for instance of an access that is never
-//! executed. Its effect is known: a load gives 0, a store or atomic does nothing.
+//! In a source program such an access is an error (V020), but passes may produce one, for instance in unreachable code.
+//! An out-of-bounds load returns 0, and an out-of-bounds store or atomic does nothing.
 
 use crate::ir::{Cursor, InstId, Literal, Op, Program, Renaming, ValueId, Values};
 
-/// Removes accesses, or elements of wide accesses, that are known to be out of bounds. Returns whether there were any.
+/// Removes accesses, or elements of wide accesses, that are out of bounds. Returns true if there were any.
 pub(crate) fn run(program: &mut Program) -> bool {
     let mut changed = false;
-    // The 0 that a load gives may be an index that is outside of another object.
+    // The 0 of a folded load may be an out-of-bounds index of another access.
     while run_once(program) {
         changed = true;
     }
@@ -19,16 +19,16 @@ fn run_once(program: &mut Program) -> bool {
     let mut renaming = Renaming::default();
     let mut changed = false;
     for block in program.reachable_blocks() {
-        let some_outside = program.block(block).insts.iter().any(|&id| inside(program, id).is_some());
-        if !some_outside {
+        let has_oob = program.block(block).insts.iter().any(|&id| elements_in_bounds(program, id).is_some());
+        if !has_oob {
             continue;
         }
         changed = true;
         let mut cursor = Cursor::at_start(program, block);
         while let Some(id) = cursor.next() {
-            match inside(program, id) {
+            match elements_in_bounds(program, id) {
                 None => cursor.insert(id),
-                Some(elements) => cursor.insert_all(shortened(program, id, elements, &mut renaming)),
+                Some(elements) => cursor.insert_all(truncated(program, id, elements, &mut renaming)),
             }
         }
         cursor.finish(program);
@@ -37,20 +37,20 @@ fn run_once(program: &mut Program) -> bool {
     changed
 }
 
-/// How many elements of an access are inside its object, if some are known not to be.
-fn inside(program: &Program, id: InstId) -> Option<usize> {
+/// Number of elements of an access that are in bounds, if some are known to be out of bounds.
+fn elements_in_bounds(program: &Program, id: InstId) -> Option<usize> {
     let inst = program.inst(id);
     let at = inst.op.operand()?;
     let length = program.memory(at.memory).static_bytes()? / at.element.size() as u64;
     let width = inst.accessed_elements();
     let index = program.known(*inst.operands.first()?)?.bits;
-    // A uniform has no index: what its load has as operands is nothing, so it did not come here.
-    let inside = length.saturating_sub(index).min(width as u64) as usize;
-    (inside < width).then_some(inside)
+    // Loads of uniforms have no index operand and returned above.
+    let elements_in_bounds = length.saturating_sub(index).min(width as u64) as usize;
+    (elements_in_bounds < width).then_some(elements_in_bounds)
 }
 
-/// The first elements of an access; the results of the others are 0.
-fn shortened(program: &mut Program, id: InstId, elements: usize, renaming: &mut Renaming) -> Option<InstId> {
+/// The first `elements` elements of an access; the results of the others are 0.
+fn truncated(program: &mut Program, id: InstId, elements: usize, renaming: &mut Renaming) -> Option<InstId> {
     let inst = program.inst(id).clone();
     for &result in inst.results.iter().skip(if matches!(inst.op, Op::Load(_)) { elements } else { 0 }) {
         let zero = program.literal(Literal::zero(program.ty(result)));

@@ -1,38 +1,38 @@
-//! What dispatches took, for the next compile.
+//! Telemetry of dispatches, for pass selection at the next compile.
 //!
-//! Devices record every dispatch under the operation that its program [came from](crate::ir::Program::entry_op). The
-//! driver keeps the encoded records between processes.
+//! Devices record every dispatch under the [entry operation](crate::ir::Program::entry_op) of its program. The driver
+//! keeps the encoded records between processes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Error;
 
-/// What is known about the dispatches of one operation. Sums saturate.
+/// Totals of the dispatches of one operation. Sums saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// How many there were.
+    /// Number of dispatches.
     pub dispatches: u64,
-    /// Time in kernels, together.
+    /// Total time in kernels.
     pub total_ns: u64,
-    /// Time of the longest.
+    /// Time of the longest dispatch.
     pub max_ns: u64,
-    /// Bytes bound, together.
+    /// Total bytes bound.
     pub total_bytes: u64,
 }
 
 impl Record {
-    /// Time of a dispatch, on average.
+    /// Mean time of a dispatch.
     pub fn mean_ns(&self) -> u64 {
         self.total_ns.checked_div(self.dispatches).unwrap_or(0)
     }
 }
 
-/// A bounded record of dispatches by operation; the operation that was recorded longest ago makes room. Threads share it.
+/// Bounded map from operations to records, with least-recently-recorded eviction. Shared between threads.
 #[derive(Debug)]
 pub struct Hints {
     capacity: usize,
     hot_ns: u64,
-    /// The least recently recorded first. Capacities are small, so a list is as good as anything.
+    /// The least recently recorded first. A list, since capacities are small.
     records: Mutex<Vec<(String, Record)>>,
 }
 
@@ -45,21 +45,21 @@ impl Default for Hints {
 /// First bytes of encoded hints; the last one is the version.
 const MAGIC: [u8; 8] = *b"vyrehnt\x01";
 const CHECKSUM: usize = 32;
-/// Longer names are not recorded: a name is an identifier that a person wrote.
+/// Longer operation names are not recorded.
 const MAX_NAME: usize = 1024;
 
 impl Hints {
-    /// Operations that are remembered by default.
+    /// Default number of operations.
     pub const DEFAULT_CAPACITY: usize = 256;
-    /// The mean time from which an operation is hot by default: 100 µs, where a better kernel is worth the compile time.
+    /// Default mean time from which an operation is hot: 100 µs, where a better kernel is worth the compile time.
     pub const DEFAULT_HOT_NS: u64 = 100_000;
 
-    /// Remembers up to `capacity` operations (none with 0), of which those that take `hot_ns` on average are hot.
+    /// Creates a record of up to `capacity` operations, of which those with a mean time of at least `hot_ns` are hot.
     pub fn new(capacity: usize, hot_ns: u64) -> Hints {
         Hints { capacity, hot_ns, records: Mutex::default() }
     }
 
-    /// Adds a dispatch.
+    /// Records a dispatch.
     pub fn record(&self, op: &str, kernel_ns: u64, bytes: u64) {
         if self.capacity == 0 || op.len() > MAX_NAME {
             return;
@@ -85,22 +85,23 @@ impl Hints {
         self.hot_ns
     }
 
-    /// Whether the dispatches of an operation take long. What was never recorded is cold.
+    /// Returns true if the mean time of an operation is at least [`hot_ns`](Hints::hot_ns). An operation without
+    /// records is cold.
     pub fn is_hot(&self, op: &str) -> bool {
         self.get(op).is_some_and(|record| record.mean_ns() >= self.hot_ns)
     }
 
-    /// What is known about an operation.
+    /// The record of an operation.
     pub fn get(&self, op: &str) -> Option<Record> {
         self.lock().iter().find(|(known, _)| known == op).map(|(_, record)| *record)
     }
 
-    /// All records, the most recent last.
+    /// All records, least recently recorded first.
     pub fn records(&self) -> Vec<(String, Record)> {
         self.lock().clone()
     }
 
-    /// The records as bytes, with a checksum.
+    /// Encodes the records, with a checksum.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         for (name, record) in self.lock().iter() {
@@ -115,10 +116,10 @@ impl Hints {
         bytes
     }
 
-    /// Replaces the records by encoded ones; the oldest of more than fit are left out.
+    /// Replaces the records by encoded ones; beyond the capacity, the oldest are dropped.
     ///
     /// # Errors
-    /// The bytes are not what [`encode`](Hints::encode) gives. Then nothing is replaced.
+    /// The bytes are malformed or damaged. The records stay unchanged.
     pub fn load(&self, bytes: &[u8]) -> Result<(), Error> {
         let records = decode(bytes).ok_or(Error::BadHints { bytes: bytes.len() })?;
         let skipped = records.len().saturating_sub(self.capacity);
@@ -127,7 +128,7 @@ impl Hints {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(String, Record)>> {
-        // The list is consistent between any two statements, whoever panicked.
+        // The list is consistent between any two statements, even if a thread panicked.
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

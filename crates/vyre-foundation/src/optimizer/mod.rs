@@ -1,20 +1,20 @@
-//! The optimizer: programs that mean the same and cost less.
+//! The optimizer: semantics-preserving passes, their selection, and the pass manager.
 //!
 //! ```text
 //! Validated<Program> → select (which passes, and why) → schedule (in which order) → run (to a fixed point) → Validated<Program>
 //!                         ↑ hints of earlier dispatches, report of an earlier compile        └→ Report
 //! ```
 //!
-//! A [`Pass`] is a row of the one ordered list in [`passes`]: what it needs and preserves ([`Metadata`]) and a function
-//! that changes a program and says whether it did. Passes keep no state, and what they know about a program comes from
-//! [`Analyses`], which are computed on demand and forgotten after a change unless the pass preserves them. The
-//! [runner](run), not the passes, validates, times, dumps, bisects, disables and refuses.
+//! A [`Pass`] is an entry of the ordered list in [`passes`]: its requirements and properties ([`Metadata`]), and a
+//! function that transforms a program and returns whether it changed. Passes are stateless. They get [`Analyses`],
+//! which are computed on demand and invalidated by changes. The [pass manager](run) validates, times, dumps, bisects,
+//! disables, and undoes passes.
 //!
-//! # What a pass may do
+//! # Contract of a pass
 //!
-//! An optimized program gives the same bytes, traps and prints as the original, for every grid and all inputs, on every
-//! device. It may use less fuel, and a load that races may see another of the values that it was allowed to see. All
-//! operations are total, so computing what the original does not compute is never wrong, only a cost.
+//! An optimized program produces the same bytes, traps and prints as the original, for every grid and all inputs, on
+//! every device. It may use less fuel, and a racing load may return another of the values that it was allowed to
+//! return. All operations are total, so speculation is always sound and only a matter of cost.
 
 pub mod cost;
 pub(crate) mod fold_oob_accesses;
@@ -41,100 +41,101 @@ pub use target::{Capability, Target};
 use crate::ir::{MemId, Program};
 use crate::{Error, Validated};
 
-/// What the scheduler and the selection know about a pass.
+/// Properties of a pass, for scheduling and selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// The name, by which it is selected, disabled and reported.
+    /// Name in selections, options and reports.
     pub name: &'static str,
-    /// Passes that must run before it.
+    /// Passes that must run before this one.
     pub requires: &'static [&'static str],
-    /// Analyses that do not hold any more after it changed a program.
+    /// Analyses that a change by this pass invalidates.
     pub invalidates: &'static [Analysis],
-    /// When it runs, among passes that do not require each other.
+    /// Phase, which orders passes that do not require each other.
     pub phase: Phase,
-    /// What it needs to know besides the program.
+    /// Inputs besides the program.
     pub boundary: Boundary,
-    /// Properties of the target without which it does not pay.
+    /// Capabilities of the target without which the pass does not pay.
     pub requires_caps: &'static [Capability],
-    /// Whether callers bind the optimized program as they bind the original.
+    /// Whether the interface (objects and constants) of the program stays the same.
     pub preserves_abi: bool,
-    /// What decides whether it is worth running.
+    /// Criterion of its selection.
     pub family: Family,
 }
 
-/// When a pass runs, among passes that do not require each other.
+/// Phase, which orders passes that do not require each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Brings equal things into equal form.
+    /// Canonical forms.
     Canonicalization,
-    /// Simplifies what single values are computed from.
+    /// Simplification of scalar expressions.
     ScalarAlgebra,
-    /// Changes loops.
+    /// Loop transformations.
     Loop,
-    /// Changes accesses and objects.
+    /// Memory accesses and objects.
     Memory,
-    /// Merges what is computed twice, and regions.
+    /// Common subexpressions and region fusion.
     FusionCse,
-    /// Changes barriers and atomics.
+    /// Barriers and atomics.
     Sync,
-    /// Uses what is known only when a program is compiled for a device.
+    /// Constants known when a program is compiled for a device.
     Specialization,
-    /// Removes what the others left.
+    /// Dead code and objects.
     Cleanup,
-    /// Changes programs over graph frontiers.
+    /// Programs over graph frontiers.
     Dataflow,
-    /// Changes programs that drain a queue.
+    /// Interpreter kernels of megakernels.
     Megakernel,
-    /// Of passes that were not written here.
+    /// Passes outside the standard list.
     Unclassified,
 }
 
-/// What a pass needs to know besides the program.
+/// Inputs of a pass besides the program, and whether its interface changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Boundary {
-    /// Nothing, and callers notice nothing.
+    /// No inputs; the interface of the program is preserved.
     AbiPreserving,
-    /// Nothing, but callers must bind other objects afterwards.
+    /// No inputs; the interface of the program changes.
     AbiChanging,
-    /// The device.
+    /// Properties of the device.
     BackendAware,
-    /// What else runs.
+    /// State of the runtime.
     RuntimeAware,
-    /// What the program is for.
+    /// Purpose of the program.
     DomainSpecific,
     /// Not declared.
     Unknown,
 }
 
-/// What decides whether a pass is worth running.
+/// Criterion by which a pass is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Always.
+    /// Always selected.
     Scalar,
-    /// Always.
+    /// Always selected.
     Sync,
-    /// There is enough for a loop to matter.
+    /// Number of instructions.
     Loop,
-    /// There is enough memory for accesses to matter.
+    /// Bytes of the bound objects.
     Memory,
-    /// There is something to fuse.
+    /// Number of top-level regions.
     Fusion,
-    /// There is enough of a dataflow program.
+    /// Number of instructions of a dataflow program.
     Dataflow,
-    /// There is enough of a megakernel.
+    /// Number of instructions of a megakernel.
     Megakernel,
-    /// Not declared: always.
+    /// Not declared; always selected.
     Unknown,
 }
 
 /// A transformation of programs.
 #[derive(Clone, Copy)]
 pub struct Pass {
-    /// What the scheduler and the selection know about it.
+    /// Properties for scheduling and selection.
     pub metadata: Metadata,
-    /// Whether its result may cost more than what it was given: then it is kept only if the [estimate](cost) falls.
+    /// Whether the result may cost more than the input. A speculative result is kept only if the cost [estimate](cost)
+    /// does not rise.
     pub speculative: bool,
-    /// Changes the program, and says whether it did.
+    /// Transforms the program. Returns true if it changed.
     pub run: fn(&mut Program, &mut Analyses) -> bool,
 }
 
@@ -145,8 +146,7 @@ impl std::fmt::Debug for Pass {
 }
 
 impl Metadata {
-    /// A pass over scalars that is always worth running and changes nothing that callers see; the others are declared by
-    /// what differs.
+    /// Defaults: always selected, preserves the interface, invalidates all analyses, requires nothing.
     pub const fn new(name: &'static str, phase: Phase, family: Family) -> Metadata {
         Metadata {
             name,
@@ -161,45 +161,45 @@ impl Metadata {
     }
 }
 
-/// What to optimize for.
+/// Inputs of pass selection and options of the run.
 #[derive(Clone, Default)]
 pub struct Request<'a> {
-    /// Which passes are eligible.
+    /// Profile, which decides the eligible passes.
     pub profile: Profile,
     /// Device that the program is optimized for.
     pub target: Target,
-    /// What earlier dispatches took.
+    /// Telemetry of earlier dispatches.
     pub hints: Option<&'a Hints>,
-    /// What came out of optimizing the program before.
+    /// Report of an earlier optimization of the program.
     pub report: Option<&'a Report>,
-    /// Lengths of objects that are declared without one, as far as they are known.
+    /// Known lengths of objects that are declared without one.
     pub lengths: &'a [(MemId, u64)],
-    /// How to run the passes.
+    /// Options of the pass manager.
     pub options: Options,
 }
 
-/// An optimized program, and how it came about.
+/// Optimized program, with decisions and report.
 #[derive(Clone, Debug)]
 pub struct Optimized {
     /// The program.
     pub program: Validated<Program>,
-    /// For every registered pass, whether it was selected and why.
+    /// Decision for every registered pass.
     pub decisions: Vec<Decision>,
-    /// What the passes did.
+    /// Executions of passes.
     pub report: Report,
 }
 
-/// Which passes run on a program, and why.
+/// Selected passes, with the reasons.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// For every registered pass, whether it was selected and why.
+    /// Decision for every registered pass.
     pub decisions: Vec<Decision>,
     /// The selected passes.
     pub pipeline: Pipeline,
 }
 
-/// Selects passes for a program. What is good for any program is selected under every profile, and runs before and after what
-/// is special to one: that has the later phase, and the list is repeated.
+/// Selects passes for a program. Passes of the release profile are selected under every profile. They run before the
+/// passes of a special profile, which have a later phase, and again after them, because the list is repeated.
 pub fn plan(program: &Validated<Program>, request: &Request<'_>) -> Plan {
     let registry = Registry::standard();
     let shape = Shape::of(program, request.lengths);
@@ -217,15 +217,15 @@ pub fn plan(program: &Validated<Program>, request: &Request<'_>) -> Plan {
 /// Selects passes for a program and runs them.
 ///
 /// # Errors
-/// A pass is broken, or two never agree; see [`run`].
+/// A pass produced an invalid program, or the passes do not converge; see [`run`].
 pub fn optimize(program: Validated<Program>, request: &Request<'_>) -> Result<Optimized, Error> {
     let Plan { decisions, pipeline } = plan(&program, request);
     let (program, report) = run(program, &pipeline, &request.options, &mut |_| {})?;
     Ok(Optimized { program, decisions, report })
 }
 
-/// What tells this optimizer from others that may make something else of a program: its version and its source. Whoever
-/// keeps optimized programs keeps it with them.
+/// Identifies the optimizer by its version and a hash of its source. Caches of optimized programs use it as part of the
+/// key.
 pub fn fingerprint() -> String {
     format!("{} {}", env!("CARGO_PKG_VERSION"), env!("VYRE_SOURCE_HASH"))
 }

@@ -1,11 +1,12 @@
-//! Pipelines as text: `canonicalize,fold_constants` runs passes once, `fixpoint(…)` until none has anything to do.
+//! Textual pass pipelines: `canonicalize,fold_constants` runs passes once, `fixpoint(…)` repeats them until none
+//! changes the program.
 
 use std::fmt;
 
 use super::{Pass, Registry};
 use crate::Error;
 
-/// Passes in the order in which they run.
+/// Passes in execution order.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     /// The passes.
@@ -15,7 +16,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Reads what is printed.
+    /// Parses the printed form.
     ///
     /// # Errors
     /// A name is unknown, or the parentheses do not match.

@@ -1,4 +1,4 @@
-//! The passes that there are, and the order in which they run.
+//! Pass registry and scheduling.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,25 +7,26 @@ use std::sync::OnceLock;
 use super::{Decision, Metadata, Pass, Profile, passes};
 use crate::Error;
 
-/// A list of passes in which every requirement can be met.
+/// Passes whose requirements can all be met.
 #[derive(Clone, Debug)]
 pub struct Registry {
     passes: Vec<&'static Pass>,
-    /// The passes by position, each after those it requires.
+    /// Positions of the passes in topological order of their requirements.
     order: Vec<usize>,
 }
 
 impl Registry {
-    /// The passes of vyre.
+    /// The standard passes.
     pub fn standard() -> &'static Registry {
         static STANDARD: OnceLock<Registry> = OnceLock::new();
         STANDARD.get_or_init(|| Registry::new(passes::ALL.to_vec()).expect("the list is tested"))
     }
 
-    /// A registry of other passes.
+    /// Creates a registry of other passes.
     ///
     /// # Errors
-    /// Two have one name, one requires what is not there, or itself, or what a profile that accepts it rejects.
+    /// Two passes have the same name, a requirement is unknown or cyclic, or a profile accepts a pass but rejects its
+    /// requirement.
     pub fn new(passes: Vec<&'static Pass>) -> Result<Registry, Error> {
         let metadata: Vec<Metadata> = passes.iter().map(|pass| pass.metadata).collect();
         for (position, row) in metadata.iter().enumerate() {
@@ -35,7 +36,7 @@ impl Registry {
         }
         let order = order(&metadata)?;
         for profile in Profile::ALL {
-            // In this order, what a pass requires has been looked at before the pass.
+            // Topological order: requirements are decided before their dependents.
             let mut rejected = vec![false; metadata.len()];
             for &position in &order {
                 let row = &metadata[position];
@@ -54,12 +55,12 @@ impl Registry {
         Ok(Registry { passes, order })
     }
 
-    /// What is known about each pass, in the order of the list.
+    /// Properties of each pass, in list order.
     pub fn metadata(&self) -> Vec<Metadata> {
         self.passes.iter().map(|pass| pass.metadata).collect()
     }
 
-    /// The passes, in the order of the list.
+    /// The passes, in list order.
     pub fn passes(&self) -> &[&'static Pass] {
         &self.passes
     }
@@ -67,7 +68,7 @@ impl Registry {
     /// The pass with a name.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no pass with this name.
     pub fn named(&self, name: &str) -> Result<&'static Pass, Error> {
         let found = self.passes.iter().find(|pass| pass.metadata.name == name).copied();
         found.ok_or_else(|| Error::UnknownPass {
@@ -76,12 +77,12 @@ impl Registry {
         })
     }
 
-    /// All passes in the order in which they run.
+    /// All passes in execution order.
     pub fn schedule_all(&self) -> Vec<&'static Pass> {
         self.order.iter().map(|&position| self.passes[position]).collect()
     }
 
-    /// The selected passes in the order in which they run.
+    /// The selected passes in execution order.
     pub fn schedule(&self, decisions: &[Decision]) -> Vec<&'static Pass> {
         let selected = |name| decisions.iter().any(|decision| decision.metadata.name == name && decision.selected);
         let mut scheduled = self.schedule_all();
@@ -94,7 +95,7 @@ pub(super) fn position_of(metadata: &[Metadata], name: &str) -> Option<usize> {
     metadata.iter().position(|row| row.name == name)
 }
 
-/// Requirements first; among passes that could run next, the earliest phase, then the order of the list.
+/// Topological sort by requirements; ties are broken by phase, then by list order.
 fn order(metadata: &[Metadata]) -> Result<Vec<usize>, Error> {
     let mut waiting_for = vec![0usize; metadata.len()];
     let mut needed_by = vec![Vec::new(); metadata.len()];

@@ -1,11 +1,11 @@
-//! What the passes did, in numbers.
+//! Reports of the pass manager: measures, executions and their outcomes.
 
 use super::Analysis;
 use crate::ir::{Heap, Program, Stats};
 
 macro_rules! measures {
     ($($(#[doc = $doc:literal])+ $measure:ident: $value:expr;)*) => {
-        /// What is measured of a program before and after each pass. Less is better, of each.
+        /// Size measures of a program. Lower is better.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Measures { $( $(#[doc = $doc])+ pub $measure: u64, )* }
 
@@ -20,7 +20,7 @@ macro_rules! measures {
                 Measures { $($measure: $measure(&stats, &heap)),* }
             }
 
-            /// The measures as a list.
+            /// The measures as an array.
             pub fn values(&self) -> [u64; 9] {
                 [$(self.$measure),*]
             }
@@ -32,36 +32,36 @@ measures! {
     nodes: |stats, _| stats.nodes as u64;
     /// Bytes of the objects whose length is known before dispatch.
     static_storage_bytes: |stats, _| stats.static_storage_bytes;
-    /// Instructions that do something by themselves.
+    /// Instructions other than terminators and regions.
     instructions: |stats, _| stats.instructions as u64;
     /// Loads, stores and atomics.
     memory_ops: |stats, _| stats.memory_ops as u64;
     /// Accesses to atomic objects.
     atomic_ops: |stats, _| stats.atomic_ops as u64;
-    /// Branches, loops and exits.
+    /// Branches, loops and terminators.
     control_flow_ops: |stats, _| stats.control_flow_ops as u64;
-    /// The most values that are live at one place.
+    /// Maximum number of values that are live at one point.
     register_pressure: |stats, _| stats.register_pressure as u64;
-    /// Allocations on the heap that the program consists of.
+    /// Heap allocations of the program.
     heap_allocations: |_, heap| heap.allocations;
-    /// Their bytes.
+    /// Bytes of those allocations.
     heap_bytes: |_, heap| heap.bytes;
 }
 
-/// What became of one execution of a pass.
+/// Outcome of one execution of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was not executed: nothing had changed since it last had nothing to do.
+    /// Skipped: the program did not change since its last execution without effect.
     Skipped,
-    /// It had nothing to do.
+    /// No change.
     Unchanged,
-    /// It changed the program.
+    /// The program changed.
     Changed,
-    /// It changed the program to one that costs more by the estimate, and that was undone.
+    /// Undone: the estimated cost rose.
     Refused {
-        /// The estimate before.
+        /// Estimated cost before.
         before: u64,
-        /// The estimate after.
+        /// Estimated cost after.
         after: u64,
     },
 }
@@ -69,40 +69,40 @@ pub enum Verdict {
 /// One execution of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Which round of the list, from 0.
+    /// Round of the pipeline, from 0.
     pub iteration: usize,
     /// The pass.
     pub pass: &'static str,
-    /// What became of it.
+    /// Outcome.
     pub verdict: Verdict,
-    /// Analyses it asked for.
+    /// Requested analyses.
     pub required: Vec<Analysis>,
-    /// Of those, the ones that had to be computed; the others were still good.
+    /// Requested analyses that were not cached.
     pub computed: Vec<Analysis>,
-    /// Analyses that do not hold any more.
+    /// Invalidated analyses.
     pub invalidated: Vec<Analysis>,
-    /// How long it took, with the analyses it asked for.
+    /// Duration in nanoseconds, including the requested analyses.
     pub runtime_ns: u64,
-    /// The program before.
+    /// Measures of the program before.
     pub before: Measures,
-    /// The program after.
+    /// Measures of the program after.
     pub after: Measures,
-    /// The frequency-weighted estimate after.
+    /// Estimated cost after.
     pub cost: u64,
 }
 
 impl Metric {
-    /// Whether the pass was executed.
+    /// Returns true if the pass was executed.
     pub fn ran(&self) -> bool {
         self.verdict != Verdict::Skipped
     }
 
-    /// Whether the program is another one after it.
+    /// Returns true if the program changed.
     pub fn changed(&self) -> bool {
         self.verdict == Verdict::Changed
     }
 
-    /// The measure that went down most, by its share, and by how much; `None` if the pass reduced nothing.
+    /// The measure with the largest relative reduction, and its absolute reduction; `None` if no measure fell.
     pub fn best_reduction(&self) -> Option<(&'static str, u64)> {
         if !self.changed() {
             return None;
@@ -115,32 +115,32 @@ impl Metric {
     }
 }
 
-/// What the passes did to a program.
+/// Report of one run of a pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Every execution, in order.
+    /// Executions of passes, in order.
     pub metrics: Vec<Metric>,
-    /// Rounds of the list.
+    /// Rounds of the pipeline.
     pub iterations: usize,
-    /// The pass that changed something in the last round allowed, if the passes did not come to an end.
+    /// The last pass that changed the program, if the limit of rounds was reached.
     pub not_converged: Option<&'static str>,
-    /// The frequency-weighted estimate before.
+    /// Estimated cost before.
     pub cost_before: u64,
-    /// The frequency-weighted estimate after.
+    /// Estimated cost after.
     pub cost_after: u64,
-    /// The program before.
+    /// Measures before.
     pub before: Measures,
-    /// The program after.
+    /// Measures after.
     pub after: Measures,
 }
 
 impl Report {
-    /// The measure that a pass reduced, in its first execution that reduced any, and by how much.
+    /// The largest relative reduction in the first execution of a pass that reduced any measure.
     pub fn best_reduction(&self, pass: &str) -> Option<(&'static str, u64)> {
         self.metrics.iter().filter(|metric| metric.pass == pass).find_map(Metric::best_reduction)
     }
 
-    /// How often the program was changed.
+    /// Number of changes.
     pub fn changes(&self) -> usize {
         self.metrics.iter().filter(|metric| metric.changed()).count()
     }

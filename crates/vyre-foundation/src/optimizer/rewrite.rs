@@ -1,11 +1,10 @@
-//! Applies rules to programs.
+//! Applies rewrite rules to programs.
 //!
-//! One walk looks at every instruction after what it uses, and rewrites it as long as a rule matches. The instruction is
-//! changed in place and keeps its result; what a replacement computes besides is put before it, and is rewritten itself. An
-//! expression that is matched spans instructions that stand in the same block or in blocks around it, so its values can be
-//! used wherever the root of the expression stands.
+//! One walk visits every instruction after its operands, and rewrites it until no rule matches. The root instruction is
+//! changed in place and keeps its result; new instructions are inserted before it and rewritten themselves. All
+//! instructions matched by a pattern dominate the root, so their values are available there.
 //!
-//! Rules only speak of values that stand on both sides, so what was proved to be uniform still is.
+//! Rules use the same values on both sides, so uniformity facts stay valid.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -13,13 +12,13 @@ use super::rules::{Index, Node, Pattern, Shape, Term};
 use crate::analysis::Uses;
 use crate::ir::{Cursor, Def, InstId, Literal, Op, Program, Pure, Renaming, Span, ValueId, Values};
 
-/// Rewrites of one instruction. Rules come to an end long before; this is for one that would not.
-const MOST: usize = 64;
+/// Limit of rewrites of one instruction, in case rules do not terminate.
+const MAX_REWRITES: usize = 64;
 
-/// What the names of a rule stand for.
+/// Values of the names in a rule.
 type Bindings = SmallVec<[Option<ValueId>; 6]>;
 
-/// Applies rules everywhere, and says whether there was anything to do.
+/// Applies rules to all instructions. Returns true if the program changed.
 pub(super) fn apply(program: &mut Program, uses: &Uses, index: &'static Index) -> bool {
     let mut renaming = Renaming::default();
     let mut changed = false;
@@ -28,7 +27,7 @@ pub(super) fn apply(program: &mut Program, uses: &Uses, index: &'static Index) -
         let mut rewriter = Rewriter { program: &mut *program, uses, index, cursor, changed: false };
         while let Some(id) = rewriter.cursor.next() {
             renaming.apply_to(rewriter.program.inst_mut(id));
-            match rewriter.settle(id) {
+            match rewriter.rewrite(id) {
                 Some(value) => renaming.replace(rewriter.program.inst(id).results[0], value),
                 None => rewriter.cursor.insert(id),
             }
@@ -44,21 +43,21 @@ struct Rewriter<'a> {
     program: &'a mut Program,
     uses: &'a Uses,
     index: &'static Index,
-    /// Position before the instruction that is looked at.
+    /// Position before the instruction being rewritten.
     cursor: Cursor,
     changed: bool,
 }
 
 impl Rewriter<'_> {
-    /// Rewrites an instruction until no rule matches, or until another value stands for its result.
-    fn settle(&mut self, id: InstId) -> Option<ValueId> {
-        for _ in 0..MOST {
+    /// Rewrites an instruction until no rule matches. Returns the value that replaces its result, if any.
+    fn rewrite(&mut self, id: InstId) -> Option<ValueId> {
+        for _ in 0..MAX_REWRITES {
             let (pattern, bindings) = self.find(id)?;
             self.changed = true;
             let to = &pattern.instance.to;
             let span = self.program.inst(id).span;
             match &to.node {
-                Node::Apply(op, _, operands) if !to.is_known() => {
+                Node::Apply(op, _, operands) if !to.is_evaluable() => {
                     let operands: Values =
                         operands.iter().map(|operand| self.build(operand, &bindings, span)).collect();
                     let inst = self.program.inst_mut(id);
@@ -72,7 +71,7 @@ impl Rewriter<'_> {
         None
     }
 
-    /// The first rule that an instruction matches, and what its names stand for.
+    /// The first matching rule, and the values of its names.
     fn find(&self, id: InstId) -> Option<(&'static Pattern, Bindings)> {
         let program = &*self.program;
         let inst = program.inst(id);
@@ -88,7 +87,7 @@ impl Rewriter<'_> {
                 Def::Param(..) | Def::Constant(_) => Shape::Any,
             };
         }
-        // What is known altogether is left to `fold_constants`.
+        // Operations on literals only are left to `fold_constants`.
         if shapes[0] == Shape::Literal && inst.operands.iter().all(|&operand| literal(program, operand).is_some()) {
             return None;
         }
@@ -99,32 +98,32 @@ impl Rewriter<'_> {
             }
             let holds = |when: &Term| when.evaluate(&|name| bound(program, &bindings, name)) != 0;
             let applies = pattern.instance.when.as_ref().is_none_or(holds)
-                && (!pattern.replaces_all || self.is_needed_only_here(&pattern.from, id));
+                && (!pattern.needs_single_use || self.has_no_other_uses(&pattern.from, id));
             applies.then_some((pattern, bindings))
         })
     }
 
-    /// Whether nothing but the root uses the instructions that a pattern matches below it.
-    fn is_needed_only_here(&self, pattern: &Term, id: InstId) -> bool {
+    /// Returns true if the instructions matched below the root have no other uses.
+    fn has_no_other_uses(&self, pattern: &Term, id: InstId) -> bool {
         let Node::Apply(_, _, operands) = &pattern.node else { return true };
         operands.iter().zip(&self.program.inst(id).operands).all(|(pattern, &value)| {
             match (&pattern.node, self.program.def(value)) {
                 (Node::Apply(..), Def::Result(inst, _)) => {
-                    // What this pass has made is not counted yet, and was made for one use.
-                    self.uses.count(value) <= 1 && self.is_needed_only_here(pattern, inst)
+                    // New instructions have a use count of 0, and one use.
+                    self.uses.count(value) <= 1 && self.has_no_other_uses(pattern, inst)
                 }
                 _ => true,
             }
         })
     }
 
-    /// The value of a replacement; what it computes is put before the instruction that is looked at.
+    /// Builds a replacement, and inserts its instructions before the one being rewritten.
     fn build(&mut self, term: &Term, bindings: &Bindings, span: Span) -> ValueId {
         if let Node::Value(name) = term.node {
             return bindings[name].expect("every name of a replacement is bound by what it replaces");
         }
         let (op, operands): (Pure, &[Term]) = match &term.node {
-            Node::Apply(op, _, operands) if !term.is_known() => (*op, operands),
+            Node::Apply(op, _, operands) if !term.is_evaluable() => (*op, operands),
             Node::Value(_) | Node::Literal(_) | Node::Number(_) | Node::Apply(..) => {
                 let bits = term.evaluate(&|name| bound(self.program, bindings, name));
                 return self.program.literal(Literal { ty: term.ty, bits });
@@ -132,7 +131,7 @@ impl Rewriter<'_> {
         };
         let operands: Values = operands.iter().map(|operand| self.build(operand, bindings, span)).collect();
         let (id, value) = self.program.make_value(op, &operands, term.ty, span);
-        match self.settle(id) {
+        match self.rewrite(id) {
             Some(other) => other,
             None => {
                 self.cursor.insert(id);
@@ -142,7 +141,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// Whether a value is computed as a pattern says; its names are bound.
+/// Matches a value against a pattern, and binds the names of the pattern.
 fn matches(program: &Program, pattern: &Term, value: ValueId, bindings: &mut Bindings) -> bool {
     let found = program.value(value);
     if found.ty != pattern.ty {
@@ -162,7 +161,7 @@ fn matches(program: &Program, pattern: &Term, value: ValueId, bindings: &mut Bin
     }
 }
 
-/// The bits of the literal that a name stands for.
+/// Bits of the literal that a name is bound to.
 fn bound(program: &Program, bindings: &Bindings, name: usize) -> u64 {
     bindings[name].and_then(|value| literal(program, value)).expect("the names of literals are bound to literals")
 }

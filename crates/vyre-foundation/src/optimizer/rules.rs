@@ -1,24 +1,24 @@
-//! The rewrite rules: data, each of them proved.
+//! The rewrite rules: data, each rule proved by an SMT solver.
 //!
-//! A rule says that one expression may stand for another, for some types and perhaps only `when` something holds of literals.
-//! They stand in two files, a line each: `canonical.txt` has those that bring equal things into equal form, `simplifying.txt`
-//! those that make programs cheaper. Expressions are written with the names of the [op table](crate::ir::ops), in prefix form:
+//! A rule replaces one expression by another, for a class of types and optionally `when` a condition on literals holds.
+//! There are two files with one rule per line: `canonical.txt` brings equivalent expressions into one form,
+//! `simplifying.txt` makes programs cheaper. Expressions are in prefix form, with the names of the [op
+//! table](crate::ir::ops):
 //!
-//! * A lower-case name is any value, an upper-case name any literal. `x` has the type `T`, which is each type of the rule's
-//!   class in turn; the types of the others follow from where they stand, or are written after a colon: `c:bool`.
-//!   What is still open then is a `T` too.
-//! * Numbers have the type of their place. As an integer or a bool, `-1` is all ones. `T::MIN`, `T::MAX` and `T::BITS` are
+//! * A lower-case name matches any value, an upper-case name any literal. `x` has the type `T`, which stands for each
+//!   type of the rule's class in turn. Other types are inferred, or annotated after a colon: `c:bool`. A type that
+//!   inference leaves open is `T`.
+//! * Numbers have the inferred type. As an integer or a bool, `-1` is all ones. `T::MIN`, `T::MAX` and `T::BITS` are
 //!   the least and greatest integer of the class and, as a u32, its width.
 //! * The target of a conversion is written after a colon: `(cast:u32 x)`, `(cast:T c)`.
-//! * What consists of literals only, in the replacement and in the condition, is computed when the rule is applied, by the
+//! * Subexpressions of literals in the replacement and in the condition are evaluated when the rule is applied, by the
 //!   evaluators of the op table.
-//! * Operands of the operations in [`SWAPPED`] that commute are matched in either order, except that literals stand on the right, where
-//!   `canonicalize` puts them.
+//! * Operands of commutative operations (those in [`SWAPPED`]) are matched in either order, but literals only on the
+//!   right, where `canonicalize` puts them.
 //!
-//! Rules, conditions and operands are all in terms of the op table, and so are the proofs: for every type of its class, an
-//! SMT solver shows that no operands tell a rule's two sides apart. A rule that it cannot prove is not in the table. The tests
-//! also check that what [`simplifying`] rules build costs less than what they match, and that [`canonical`] ones do not make
-//! it cost more, so that the two cannot undo each other's work forever.
+//! Each operation of the op table has an SMT term. For every type of a rule's class, the solver proves that no operands
+//! distinguish the two sides; a rule that it cannot prove is not in the table. Tests check that [`simplifying`] rules
+//! lower the cost and [`canonical`] rules do not raise it, so rewriting terminates.
 
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -29,16 +29,16 @@ use super::cost;
 use crate::ir::ops::{Form, OpInfo, Signature, Slot};
 use crate::ir::{Pure, Type, TypeSet};
 
-/// One expression that may stand for another.
+/// Rewrite rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// What `T` stands for.
+    /// Types that `T` stands for.
     pub class: TypeSet,
-    /// What is replaced.
+    /// Pattern.
     pub from: &'static str,
-    /// What it is replaced by.
+    /// Replacement.
     pub to: &'static str,
-    /// What must hold of the literals.
+    /// Condition on the literals.
     pub when: Option<&'static str>,
 }
 
@@ -49,20 +49,20 @@ impl std::fmt::Display for Rule {
     }
 }
 
-/// Mistake in the text of a rule.
+/// Error in the text of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Mistake {
-    /// A line that is not of the form of a rule.
+pub enum RuleError {
+    /// A line that is not a rule.
     #[error("not a rule: {0}")]
     Line(&'static str),
-    /// A name in the replacement or the condition that is not in the pattern.
-    #[error("`{0}` stands only in the replacement")]
+    /// A name in the replacement or the condition that the pattern does not bind.
+    #[error("`{0}` is not bound by the pattern")]
     Unbound(String),
-    /// Types that have to be equal and are not.
-    #[error("{0} is not {1}")]
+    /// Conflicting types.
+    #[error("conflicting types {0} and {1}")]
     Unequal(Type, Type),
-    /// A word after the end of an expression.
+    /// Text after the end of an expression.
     #[error("`{word}` after the end of {text}")]
     Trailing {
         /// The word.
@@ -70,8 +70,8 @@ pub enum Mistake {
         /// The expression.
         text: String,
     },
-    /// The end of the text where something else is expected.
-    #[error("{0} is missing")]
+    /// Unexpected end of the text.
+    #[error("expected {0} at the end")]
     Missing(&'static str),
     /// An unknown type.
     #[error("`{0}` is not a type")]
@@ -79,10 +79,10 @@ pub enum Mistake {
     /// An unknown operation.
     #[error("`{0}` is not an operation")]
     UnknownOp(String),
-    /// An operation with a payload, such as a memory access.
-    #[error("`{0}` cannot stand in a rule")]
+    /// An operation that is not pure, such as a memory access.
+    #[error("`{0}` is not a pure operation")]
     Payload(String),
-    /// Another number of operands than the operation has.
+    /// Wrong number of operands.
     #[error("`{op}` with {operands} operands")]
     Operands {
         /// The operation.
@@ -90,8 +90,8 @@ pub enum Mistake {
         /// Number of operands.
         operands: usize,
     },
-    /// A result that the operation does not have for these operands.
-    #[error("`{op}` of {class} does not give {ty}")]
+    /// Types for which the operation is not defined.
+    #[error("`{op}` of {class} has no result of type {ty}")]
     Result {
         /// The operation.
         op: &'static str,
@@ -108,12 +108,12 @@ pub enum Mistake {
     Integer(String),
 }
 
-/// The names of classes, beside those of types.
+/// Names of type classes; a type is also the name of its own class.
 const CLASSES: [(&str, TypeSet); 10] = [
     ("all", TypeSet::ALL),
     ("numbers", TypeSet::NUMBERS),
     ("integers", TypeSet::INTEGERS),
-    // Of some rules, the proof for 64 bits takes too long.
+    // For rules whose 64-bit proof takes too long.
     ("integers_32", TypeSet::INTEGERS_32),
     ("floats", TypeSet::FLOATS),
     ("small_floats", TypeSet::of(&[Type::F16, Type::F32])),
@@ -123,11 +123,11 @@ const CLASSES: [(&str, TypeSet); 10] = [
     ("unsigned", TypeSet::of(&[Type::U32, Type::U64])),
 ];
 
-/// Reads rules, a line each: `class: from → to when condition`, the last of which most have not.
+/// Parses rules, one per line: `class: from → to` or `class: from → to when condition`.
 ///
 /// # Errors
-/// A line is not of this form. What is in an expression is not looked at before the rule is used.
-pub fn read(text: &'static str) -> Result<Vec<Rule>, Mistake> {
+/// A line does not have this form. Expressions are parsed when a rule is first used.
+pub fn read(text: &'static str) -> Result<Vec<Rule>, RuleError> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"));
     let rule = |line: &'static str| {
         let (class, rule) = line.split_once(": ")?;
@@ -137,10 +137,10 @@ pub fn read(text: &'static str) -> Result<Vec<Rule>, Mistake> {
         let (to, when) = to.split_once(" when ").map_or((to, None), |(to, when)| (to, Some(when)));
         Some(Rule { class, from, to, when })
     };
-    lines.map(|line| rule(line).ok_or(Mistake::Line(line))).collect()
+    lines.map(|line| rule(line).ok_or(RuleError::Line(line))).collect()
 }
 
-/// Rules that bring equal things into equal form.
+/// Rules that bring equivalent expressions into one form.
 pub fn canonical() -> &'static [Rule] {
     static RULES: LazyLock<Vec<Rule>> =
         LazyLock::new(|| read(include_str!("rules/canonical.txt")).expect("the rules are tested"));
@@ -154,8 +154,8 @@ pub fn simplifying() -> &'static [Rule] {
     &RULES
 }
 
-/// Operations that may be applied to their two operands in the other order, what they are then, and for which types. Sums and
-/// products of floats are not among them: the solver does not come to an end with those.
+/// Operations whose two operands may be swapped: the operation, its form with swapped operands, and the types. Addition
+/// and multiplication of floats are missing, because the solver does not terminate on them.
 pub const SWAPPED: &[(Pure, Pure, TypeSet)] = &[
     (Pure::Add, Pure::Add, TypeSet::INTEGERS),
     (Pure::Mul, Pure::Mul, TypeSet::INTEGERS),
@@ -173,35 +173,35 @@ pub const SWAPPED: &[(Pure, Pure, TypeSet)] = &[
     (Pure::Ge, Pure::Le, TypeSet::NUMBERS),
 ];
 
-/// What an operation is when its two operands are swapped.
+/// The operation that is equivalent with swapped operands.
 pub(super) fn swapped(op: Pure, class: Type) -> Option<Pure> {
     let row = SWAPPED.iter().find(|(known, _, types)| *known == op && types.contains(class));
     row.map(|&(_, swapped, _)| swapped)
 }
 
-/// A rule for one type.
+/// Rule with its types resolved.
 #[derive(Clone, Debug)]
 pub struct Instance {
-    /// What is replaced.
+    /// Pattern.
     pub from: Term,
-    /// What it is replaced by.
+    /// Replacement.
     pub to: Term,
-    /// What must hold of the literals.
+    /// Condition on the literals.
     pub when: Option<Term>,
-    /// The type of each value and literal, by the number that stands for its name in the terms.
+    /// Types of the names, by their number in the terms.
     pub names: Vec<Type>,
 }
 
-/// An expression with types.
+/// Typed expression.
 #[derive(Clone, Debug)]
 pub struct Term {
-    /// The type of its value.
+    /// Type of the value.
     pub ty: Type,
-    /// What it is.
+    /// Kind and children.
     pub node: Node,
 }
 
-/// What an expression is.
+/// Node of an expression.
 #[derive(Clone, Debug)]
 pub enum Node {
     /// Any value.
@@ -210,21 +210,21 @@ pub enum Node {
     Literal(usize),
     /// A number, by its bits.
     Number(u64),
-    /// An operation, what `T` stands for in its signature, and what it is applied to.
+    /// An operation, the type `T` of its signature, and its operands.
     Apply(Pure, Type, Vec<Term>),
 }
 
 impl Term {
-    /// Whether it is known when the literals are.
-    pub fn is_known(&self) -> bool {
+    /// Returns true if the term contains no values, so that it can be evaluated when a rule is applied.
+    pub fn is_evaluable(&self) -> bool {
         match &self.node {
             Node::Value(_) => false,
             Node::Literal(_) | Node::Number(_) => true,
-            Node::Apply(_, _, operands) => operands.iter().all(Term::is_known),
+            Node::Apply(_, _, operands) => operands.iter().all(Term::is_evaluable),
         }
     }
 
-    /// The bits of a term that is known, from those of the literals.
+    /// Evaluates a term without values, for these literals.
     pub(super) fn evaluate(&self, literal: &impl Fn(usize) -> u64) -> u64 {
         match &self.node {
             Node::Value(_) => unreachable!("only known terms are evaluated"),
@@ -238,35 +238,35 @@ impl Term {
         }
     }
 
-    /// What it costs to compute, if every operation in it is computed.
+    /// Cost of all operations in the term.
     fn cost(&self) -> u64 {
         match &self.node {
-            Node::Apply(op, _, operands) if !self.is_known() => {
+            Node::Apply(op, _, operands) if !self.is_evaluable() => {
                 cost::of_pure(*op) + operands.iter().map(Term::cost).sum::<u64>()
             }
             Node::Value(_) | Node::Literal(_) | Node::Number(_) | Node::Apply(..) => 0,
         }
     }
 
-    /// The term with the operands of commutative operations in every order that `canonicalize` leaves.
-    fn orders(&self) -> Vec<Term> {
+    /// All operand orders of commutative operations that may occur in canonical form.
+    fn operand_orders(&self) -> Vec<Term> {
         let Node::Apply(op, class, operands) = &self.node else { return vec![self.clone()] };
         let mut lists = vec![Vec::new()];
         for operand in operands {
-            let orders = operand.orders();
+            let operand_orders = operand.operand_orders();
             let extended = |list: &Vec<Term>| -> Vec<Vec<Term>> {
-                orders.iter().map(|order| list.iter().chain([order]).cloned().collect()).collect()
+                operand_orders.iter().map(|order| list.iter().chain([order]).cloned().collect()).collect()
             };
             lists = lists.iter().flat_map(extended).collect();
         }
-        if swapped(*op, *class) == Some(*op) && !operands[1].is_known() {
+        if swapped(*op, *class) == Some(*op) && !operands[1].is_evaluable() {
             let swapped: Vec<Vec<Term>> = lists.iter().map(|list| list.iter().rev().cloned().collect()).collect();
             lists.extend(swapped);
         }
         lists.into_iter().map(|list| Term { ty: self.ty, node: Node::Apply(*op, *class, list) }).collect()
     }
 
-    /// What the first two operands of an operation must be.
+    /// Shapes that the first two operands must have.
     fn operand_shapes(&self) -> [Shape; 2] {
         let mut shapes = [Shape::Any; 2];
         if let Node::Apply(_, _, operands) = &self.node {
@@ -281,8 +281,8 @@ impl Term {
         shapes
     }
 
-    /// Whether two terms match the same: they are equal but for their names.
-    fn alike(&self, other: &Term, names: &mut Vec<(usize, usize)>) -> bool {
+    /// Returns true if two terms are equal up to renaming (alpha equivalence).
+    fn alpha_equivalent(&self, other: &Term, names: &mut Vec<(usize, usize)>) -> bool {
         match (&self.node, &other.node) {
             (Node::Value(a), Node::Value(b)) | (Node::Literal(a), Node::Literal(b)) => {
                 let known = names.iter().find(|(of_a, of_b)| of_a == a || of_b == b);
@@ -292,7 +292,7 @@ impl Term {
             }
             (Node::Number(a), Node::Number(b)) => a == b,
             (Node::Apply(a, _, of_a), Node::Apply(b, _, of_b)) => {
-                let mut operands = || of_a.iter().zip(of_b).all(|(a, b)| a.alike(b, names));
+                let mut operands = || of_a.iter().zip(of_b).all(|(a, b)| a.alpha_equivalent(b, names));
                 a == b && self.ty == other.ty && of_a.len() == of_b.len() && operands()
             }
             (Node::Value(_) | Node::Literal(_) | Node::Number(_) | Node::Apply(..), _) => false,
@@ -300,19 +300,19 @@ impl Term {
     }
 }
 
-/// An instance that is looked for.
+/// Pattern of an instance, with one operand order.
 pub(super) struct Pattern {
-    /// One of the orders of what is replaced.
+    /// Pattern with this operand order.
     pub(super) from: Term,
     pub(super) instance: Arc<Instance>,
-    /// Whether it pays only if what is matched is not needed otherwise.
-    pub(super) replaces_all: bool,
+    /// Whether the rule pays only if the matched instructions have no other uses.
+    pub(super) needs_single_use: bool,
 }
 
-/// What an operand is, at a glance: most patterns are ruled out by it.
+/// Shape of an operand, which rules out most patterns cheaply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Of a pattern, anything; of a value, something that no rule looks into.
+    /// In a pattern, anything; of a value, neither a literal nor the result of a pure operation.
     Any,
     /// A literal.
     Literal,
@@ -326,23 +326,23 @@ struct Group {
     patterns: Vec<Pattern>,
 }
 
-/// Rules by the operation that they begin with. They are read when a program first uses that operation: few programs use
-/// many, and reading all would take longer than optimizing most of them.
+/// Rules by their root operation. Rules are parsed when a program first contains the operation: parsing all would take
+/// longer than optimizing most programs.
 pub(super) struct Index {
     by_op: FxHashMap<Pure, (Vec<&'static Rule>, OnceLock<ByClass>)>,
 }
 
-/// Patterns by what `T` stands for in the signature of the operation that they begin with.
+/// Patterns by the type `T` in the signature of the root operation.
 type ByClass = FxHashMap<Type, Vec<Group>>;
 
 impl Index {
-    /// The rules that bring equal things into equal form.
+    /// Index of the [`canonical`] rules.
     pub(super) fn canonical() -> &'static Index {
         static INDEX: OnceLock<Index> = OnceLock::new();
         INDEX.get_or_init(|| Index::of(canonical()))
     }
 
-    /// The rules that make programs cheaper.
+    /// Index of the [`simplifying`] rules.
     pub(super) fn simplifying() -> &'static Index {
         static INDEX: OnceLock<Index> = OnceLock::new();
         INDEX.get_or_init(|| Index::of(simplifying()))
@@ -357,23 +357,23 @@ impl Index {
         Index { by_op }
     }
 
-    /// Reads the rules that begin with an operation.
+    /// Parses the rules with a root operation.
     fn read(rules: &[&'static Rule], op: Pure) -> ByClass {
         let mut by_class = ByClass::default();
         for (rule, ty) in rules.iter().flat_map(|rule| rule.class.iter().map(move |ty| (rule, ty))) {
             let instance = Arc::new(rule.at(ty).expect("the rules are tested"));
             let Node::Apply(_, class, _) = instance.from.node else { continue };
             let groups = by_class.entry(class).or_default();
-            let replaces_all = instance.to.cost() > cost::of_pure(op);
-            let mut orders: Vec<Term> = Vec::new();
-            for order in instance.from.orders() {
-                if !orders.iter().any(|known| known.alike(&order, &mut Vec::new())) {
-                    orders.push(order);
+            let needs_single_use = instance.to.cost() > cost::of_pure(op);
+            let mut operand_orders: Vec<Term> = Vec::new();
+            for order in instance.from.operand_orders() {
+                if !operand_orders.iter().any(|known| known.alpha_equivalent(&order, &mut Vec::new())) {
+                    operand_orders.push(order);
                 }
             }
-            for from in orders {
+            for from in operand_orders {
                 let shapes = from.operand_shapes();
-                let pattern = Pattern { from, instance: instance.clone(), replaces_all };
+                let pattern = Pattern { from, instance: instance.clone(), needs_single_use };
                 match groups.iter_mut().find(|group| group.shapes == shapes) {
                     Some(group) => group.patterns.push(pattern),
                     None => groups.push(Group { shapes, patterns: vec![pattern] }),
@@ -383,7 +383,7 @@ impl Index {
         by_class
     }
 
-    /// The patterns that an operation may match whose first two operands have these shapes.
+    /// Patterns that an operation with these operand shapes may match.
     pub(super) fn candidates(&self, op: Pure, class: Type, shapes: [Shape; 2]) -> impl Iterator<Item = &Pattern> {
         let rules = self.by_op.get(&op);
         let by_class = rules.map(|(rules, read)| read.get_or_init(|| Index::read(rules, op)));
@@ -396,17 +396,17 @@ impl Index {
 }
 
 impl Rule {
-    /// The operation that it begins with.
+    /// Root operation.
     fn root(&self) -> Option<&'static OpInfo> {
         let name = self.from.strip_prefix('(')?.split([' ', ':']).next()?;
         OpInfo::named(name)
     }
 
-    /// The rule for one type of its class.
+    /// Resolves the rule for one type of its class.
     ///
     /// # Errors
-    /// It does not follow the language.
-    pub fn at(&self, class: Type) -> Result<Instance, Mistake> {
+    /// The rule is malformed or ill-typed.
+    pub fn at(&self, class: Type) -> Result<Instance, RuleError> {
         let mut reader = Reader { class, names: Vec::new(), types: Vec::new() };
         reader.name("x", Some(Slot::T));
         let from = reader.read(self.from)?;
@@ -419,7 +419,7 @@ impl Rule {
             reader.unify(when.ty, bool)?;
         }
         if reader.names.len() > known {
-            return Err(Mistake::Unbound(reader.names[known].0.clone()));
+            return Err(RuleError::Unbound(reader.names[known].0.clone()));
         }
         let names = reader.names.iter().map(|&(_, ty)| reader.resolve(ty)).collect();
         let when = when.map(|when| reader.typed(when)).transpose()?;
@@ -427,7 +427,7 @@ impl Rule {
     }
 }
 
-/// An expression whose types are still variables.
+/// Expression with type variables.
 struct Untyped {
     ty: usize,
     node: Unresolved,
@@ -440,32 +440,32 @@ enum Unresolved {
     Apply(Pure, usize, Vec<Untyped>),
 }
 
-/// What is known about a type variable.
+/// State of a type variable.
 #[derive(Clone, Copy)]
-enum Known {
-    Is(Type),
-    Same(usize),
-    Nothing,
+enum TypeVar {
+    Bound(Type),
+    Unified(usize),
+    Free,
 }
 
 type Words<'t> = std::iter::Peekable<std::str::SplitWhitespace<'t>>;
 
-/// Reads expressions and finds their types.
+/// Parses expressions and infers their types by unification.
 struct Reader {
     class: Type,
     /// Names with their type variables.
     names: Vec<(String, usize)>,
-    types: Vec<Known>,
+    types: Vec<TypeVar>,
 }
 
 impl Reader {
-    fn fresh(&mut self, known: Known) -> usize {
+    fn fresh(&mut self, known: TypeVar) -> usize {
         self.types.push(known);
         self.types.len() - 1
     }
 
     fn fixed(&mut self, ty: Type) -> usize {
-        self.fresh(Known::Is(ty))
+        self.fresh(TypeVar::Bound(ty))
     }
 
     fn name(&mut self, name: &str, ty: Option<Slot>) -> usize {
@@ -473,9 +473,9 @@ impl Reader {
             return position;
         }
         let known = match ty {
-            None => Known::Nothing,
-            Some(Slot::T) => Known::Is(self.class),
-            Some(Slot::Is(ty)) => Known::Is(ty),
+            None => TypeVar::Free,
+            Some(Slot::T) => TypeVar::Bound(self.class),
+            Some(Slot::Is(ty)) => TypeVar::Bound(ty),
         };
         let ty = self.fresh(known);
         self.names.push((name.into(), ty));
@@ -483,23 +483,23 @@ impl Reader {
     }
 
     fn root(&self, mut ty: usize) -> usize {
-        while let Known::Same(other) = self.types[ty] {
+        while let TypeVar::Unified(other) = self.types[ty] {
             ty = other;
         }
         ty
     }
 
-    fn unify(&mut self, a: usize, b: usize) -> Result<(), Mistake> {
+    fn unify(&mut self, a: usize, b: usize) -> Result<(), RuleError> {
         let (a, b) = (self.root(a), self.root(b));
         match (self.types[a], self.types[b]) {
             _ if a == b => Ok(()),
-            (Known::Is(one), Known::Is(other)) if one != other => Err(Mistake::Unequal(one, other)),
-            (Known::Nothing, _) => {
-                self.types[a] = Known::Same(b);
+            (TypeVar::Bound(one), TypeVar::Bound(other)) if one != other => Err(RuleError::Unequal(one, other)),
+            (TypeVar::Free, _) => {
+                self.types[a] = TypeVar::Unified(b);
                 Ok(())
             }
             _ => {
-                self.types[b] = Known::Same(a);
+                self.types[b] = TypeVar::Unified(a);
                 Ok(())
             }
         }
@@ -507,22 +507,22 @@ impl Reader {
 
     fn resolve(&self, ty: usize) -> Type {
         match self.types[self.root(ty)] {
-            Known::Is(ty) => ty,
-            Known::Nothing | Known::Same(_) => self.class,
+            TypeVar::Bound(ty) => ty,
+            TypeVar::Free | TypeVar::Unified(_) => self.class,
         }
     }
 
-    fn read(&mut self, text: &str) -> Result<Untyped, Mistake> {
+    fn read(&mut self, text: &str) -> Result<Untyped, RuleError> {
         let spaced = text.replace('(', " ( ").replace(')', " ) ");
         let mut words = spaced.split_whitespace().peekable();
         let term = self.term(&mut words)?;
-        words.next().map_or(Ok(term), |word| Err(Mistake::Trailing { word: word.into(), text: text.into() }))
+        words.next().map_or(Ok(term), |word| Err(RuleError::Trailing { word: word.into(), text: text.into() }))
     }
 
-    fn term(&mut self, words: &mut Words<'_>) -> Result<Untyped, Mistake> {
-        let word = words.next().ok_or(Mistake::Missing("an expression"))?;
+    fn term(&mut self, words: &mut Words<'_>) -> Result<Untyped, RuleError> {
+        let word = words.next().ok_or(RuleError::Missing("an expression"))?;
         if word == "(" {
-            let name = words.next().ok_or(Mistake::Missing("an operation"))?;
+            let name = words.next().ok_or(RuleError::Missing("an operation"))?;
             return self.apply(name, words);
         }
         let (name, annotation) = word.split_once(':').filter(|(name, _)| *name != "T").unwrap_or((word, ""));
@@ -535,7 +535,7 @@ impl Reader {
             _ if name.starts_with("T::") => {
                 Ok(Untyped { ty: self.fixed(self.class), node: Unresolved::Number(name.into()) })
             }
-            b'0'..=b'9' | b'-' => Ok(Untyped { ty: self.fresh(Known::Nothing), node: Unresolved::Number(name.into()) }),
+            b'0'..=b'9' | b'-' => Ok(Untyped { ty: self.fresh(TypeVar::Free), node: Unresolved::Number(name.into()) }),
             first => {
                 let position = self.name(name, annotation.map(Slot::Is));
                 let ty = self.names[position].1;
@@ -546,25 +546,25 @@ impl Reader {
         }
     }
 
-    fn annotated(&self, name: &str) -> Result<Type, Mistake> {
+    fn annotated(&self, name: &str) -> Result<Type, RuleError> {
         match name {
             "T" => Ok(self.class),
-            name => Type::from_name(name).ok_or_else(|| Mistake::UnknownType(name.into())),
+            name => Type::from_name(name).ok_or_else(|| RuleError::UnknownType(name.into())),
         }
     }
 
-    fn apply(&mut self, name: &str, words: &mut Words<'_>) -> Result<Untyped, Mistake> {
+    fn apply(&mut self, name: &str, words: &mut Words<'_>) -> Result<Untyped, RuleError> {
         let (name, target) = name.split_once(':').unwrap_or((name, ""));
-        let row = OpInfo::named(name).ok_or_else(|| Mistake::UnknownOp(name.into()))?;
-        let op = row.pure().ok_or_else(|| Mistake::Payload(name.into()))?;
+        let row = OpInfo::named(name).ok_or_else(|| RuleError::UnknownOp(name.into()))?;
+        let op = row.pure().ok_or_else(|| RuleError::Payload(name.into()))?;
         let mut operands = Vec::new();
-        while *words.peek().ok_or(Mistake::Missing("`)`"))? != ")" {
+        while *words.peek().ok_or(RuleError::Missing("`)`"))? != ")" {
             operands.push(self.term(words)?);
         }
         words.next();
         let (class, ty) = match row.form {
             Form::Plain(Signature { operands: slots, results: &[result], .. }) if slots.len() == operands.len() => {
-                let class = self.fresh(Known::Nothing);
+                let class = self.fresh(TypeVar::Free);
                 for (slot, operand) in slots.iter().zip(&operands) {
                     let wanted = self.slot(*slot, class);
                     self.unify(wanted, operand.ty)?;
@@ -575,7 +575,7 @@ impl Reader {
                 let target = self.annotated(target)?;
                 (operands[0].ty, self.fixed(target))
             }
-            _ => return Err(Mistake::Operands { op: name.into(), operands: operands.len() }),
+            _ => return Err(RuleError::Operands { op: name.into(), operands: operands.len() }),
         };
         Ok(Untyped { ty, node: Unresolved::Apply(op, class, operands) })
     }
@@ -587,7 +587,7 @@ impl Reader {
         }
     }
 
-    fn typed(&self, Untyped { ty, node }: Untyped) -> Result<Term, Mistake> {
+    fn typed(&self, Untyped { ty, node }: Untyped) -> Result<Term, RuleError> {
         let ty = self.resolve(ty);
         let node = match node {
             Unresolved::Value(name) => Node::Value(name),
@@ -596,7 +596,7 @@ impl Reader {
             Unresolved::Apply(op, class, operands) => {
                 let class = self.resolve(class);
                 if op.info().evaluator(class, ty).is_none() {
-                    return Err(Mistake::Result { op: op.info().name, class, ty });
+                    return Err(RuleError::Result { op: op.info().name, class, ty });
                 }
                 let operands = operands.into_iter().map(|operand| self.typed(operand)).collect::<Result<_, _>>()?;
                 Node::Apply(op, class, operands)
@@ -606,7 +606,7 @@ impl Reader {
     }
 
     /// The bits of a number.
-    fn number(&self, text: &str, ty: Type) -> Result<u64, Mistake> {
+    fn number(&self, text: &str, ty: Type) -> Result<u64, RuleError> {
         let mask = u64::MAX >> (64 - ty.bits());
         let top = 1u64 << (self.class.bits() - 1);
         let is_signed = matches!(self.class, Type::I32 | Type::I64);
@@ -617,12 +617,12 @@ impl Reader {
             ("T::MIN", _) => Ok(if is_signed { top } else { 0 }),
             ("T::MAX", _) => Ok(if is_signed { top - 1 } else { mask }),
             (_, Type::F16 | Type::F32 | Type::F64) => {
-                let number: f64 = text.parse().map_err(|_| Mistake::Float(text.into()))?;
+                let number: f64 = text.parse().map_err(|_| RuleError::Float(text.into()))?;
                 let convert = Pure::Cast.info().evaluator(Type::F64, ty).expect("floats can be cast to each other");
                 Ok(convert(&[number.to_bits()]))
             }
             (_, Type::Bool | Type::I32 | Type::U32 | Type::I64 | Type::U64) => {
-                let number: i64 = text.parse().map_err(|_| Mistake::Integer(text.into()))?;
+                let number: i64 = text.parse().map_err(|_| RuleError::Integer(text.into()))?;
                 Ok(number as u64 & mask)
             }
         }
@@ -635,13 +635,13 @@ mod tests {
 
     fn instances(rules: &'static [Rule]) -> impl Iterator<Item = (&'static Rule, Type, Instance)> {
         rules.iter().flat_map(|rule| {
-            let at = move |ty| (rule, ty, rule.at(ty).unwrap_or_else(|mistake| panic!("{rule}: {mistake}")));
+            let at = move |ty| (rule, ty, rule.at(ty).unwrap_or_else(|error| panic!("{rule}: {error}")));
             rule.class.iter().map(at)
         })
     }
 
     #[test]
-    fn rules_make_nothing_more_expensive() {
+    fn rules_do_not_raise_the_cost() {
         let more = |(_, _, instance): &(&Rule, Type, Instance)| instance.to.cost() > instance.from.cost();
         let no_less = |(_, _, instance): &(&Rule, Type, Instance)| instance.to.cost() >= instance.from.cost();
         let wrong = instances(simplifying()).filter(no_less).chain(instances(canonical()).filter(more));
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_in_rules_are_found() {
+    fn malformed_rules_are_rejected() {
         let wrong = "
             integers: (add x) → x
             integers: (plus x 0) → x

@@ -1,4 +1,4 @@
-//! Runs passes: the only place that validates, times, dumps, bisects, disables and refuses.
+//! The pass manager: validates, times, dumps, bisects and disables passes, and undoes those that raise the cost.
 
 use std::time::Instant;
 
@@ -8,20 +8,20 @@ use crate::diagnostics::{Diagnostics, Fault};
 use crate::ir::Program;
 use crate::{Error, Validated, validate};
 
-/// How to run passes.
+/// Options of the pass manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Whether the program is validated after every pass. The result is always validated.
     pub validate_each: bool,
-    /// Passes that do not run, by name.
+    /// Disabled passes, by name.
     pub disabled: Vec<String>,
-    /// Stops after so many changes: with the last change that does no harm, bisection finds the first that does.
+    /// Stops after this number of changes. Bisection over it finds the first change that breaks a program.
     pub max_changes: Option<usize>,
-    /// Rounds of the list before the passes are said to disagree.
+    /// Limit of rounds of a fixed-point pipeline.
     pub max_iterations: usize,
-    /// Whether passes that disagree are an error and not just a remark in the report.
+    /// Whether reaching that limit is an error instead of a note in the report.
     pub strict: bool,
-    /// Which programs are shown to the observer.
+    /// Programs passed to the observer.
     pub dump: Dump,
 }
 
@@ -38,7 +38,7 @@ impl Default for Options {
     }
 }
 
-/// Which programs are shown to the observer.
+/// Programs passed to the observer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dump {
     /// None.
@@ -48,28 +48,28 @@ pub enum Dump {
     All,
     /// After every pass that changed something.
     Changed,
-    /// What a pass was given that then broke validation.
+    /// The input of a pass that broke the program.
     OnFailure,
 }
 
 /// A program between two passes.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'a> {
-    /// Which round of the list, from 0.
+    /// Round of the pipeline, from 0.
     pub iteration: usize,
     /// The pass that ran, or failed.
     pub pass: &'static str,
-    /// Whether it changed the program.
+    /// Whether the pass changed the program.
     pub changed: bool,
-    /// The program after it, or, if it failed, before.
+    /// The program after the pass; if the pass broke it, before.
     pub program: &'a Program,
 }
 
 /// Runs a pipeline on a program.
 ///
 /// # Errors
-/// A pass broke the program (the error has the program before it, as text), or, with [`Options::strict`], the passes did
-/// not come to an end.
+/// A pass broke the program (the error contains the program before the pass, as text), or, with [`Options::strict`],
+/// the passes did not converge.
 pub fn run(
     program: Validated<Program>,
     pipeline: &Pipeline,
@@ -81,20 +81,20 @@ pub fn run(
     let rounds = if pipeline.to_fixed_point { options.max_iterations } else { 1 };
     let enabled = |pass: &&&Pass| !options.disabled.iter().any(|name| name == pass.metadata.name);
     let passes: Vec<&Pass> = pipeline.passes.iter().filter(enabled).copied().collect();
-    // How many changes the program had seen when a pass last had nothing to do.
-    let mut idle_since = vec![None; passes.len()];
+    // For each pass, the number of changes at its last execution without effect.
+    let mut unchanged_at = vec![None; passes.len()];
     loop {
         let changes = runner.changes;
-        for (pass, idle_since) in passes.iter().zip(&mut idle_since) {
+        for (pass, unchanged_at) in passes.iter().zip(&mut unchanged_at) {
             if options.max_changes.is_some_and(|most| runner.changes >= most) {
                 break;
             }
-            if *idle_since == Some(runner.changes) {
+            if *unchanged_at == Some(runner.changes) {
                 runner.skip(pass);
             } else if runner.execute(pass)? {
-                *idle_since = None;
+                *unchanged_at = None;
             } else {
-                *idle_since = Some(runner.changes);
+                *unchanged_at = Some(runner.changes);
             }
         }
         runner.report.iterations += 1;
@@ -114,8 +114,8 @@ pub fn run(
     runner.finish()
 }
 
-/// Validates a program between passes. Accesses that are known to be out of bounds are accepted: they are folded at the end,
-/// unless a pass does it before.
+/// Validates a program between passes. Accesses at constant indices out of bounds are accepted, because they are folded
+/// at the end at the latest.
 fn verify_between_passes(program: &Program) -> Option<Diagnostics> {
     let faults = validate::diagnose(program)?;
     let faults = faults.iter().filter(|diagnostic| !matches!(diagnostic.fault, Fault::OutOfBounds { .. }));
@@ -131,8 +131,8 @@ struct Runner<'a> {
     measures: Measures,
     cost: u64,
     changes: usize,
-    /// A copy of the program, from when it had been changed so often: passes that change nothing share it.
-    kept: Option<(usize, Program)>,
+    /// Copy of the program, and the number of changes at that time. Passes without effect share it.
+    snapshot: Option<(usize, Program)>,
     last_change: Option<&'static str>,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Runner<'a> {
             measures,
             cost: cost_before,
             changes: 0,
-            kept: None,
+            snapshot: None,
             last_change: None,
         }
     }
@@ -170,14 +170,14 @@ impl<'a> Runner<'a> {
         });
     }
 
-    /// Runs a pass, and says whether the program is another one.
+    /// Runs a pass. Returns true if the program changed.
     fn execute(&mut self, pass: &Pass) -> Result<bool, Error> {
         let before = self.measures;
-        // Kept where it may be needed: to undo a speculative pass, or to show what a broken pass was given.
-        let kept = self.kept.take().filter(|(changes, _)| *changes == self.changes).map(|(_, program)| program);
+        // Kept to undo a speculative pass, or to report the input of a broken one.
+        let snapshot = self.snapshot.take().filter(|(changes, _)| *changes == self.changes).map(|(_, program)| program);
         let original = match pass.speculative || self.options.validate_each {
-            true => Some(kept.unwrap_or_else(|| self.program.clone())),
-            false => kept,
+            true => Some(snapshot.unwrap_or_else(|| self.program.clone())),
+            false => snapshot,
         };
         let _span = tracing::debug_span!("pass", name = pass.metadata.name).entered();
         let start = Instant::now();
@@ -205,11 +205,11 @@ impl<'a> Runner<'a> {
                 self.measures = Measures::of(&self.program);
                 self.cost = cost;
             }
-            // A refused pass may have asked for analyses of what it had made.
+            // A refused pass may have requested analyses of its result.
             let stale = if changed { pass.metadata.invalidates } else { &Analysis::ALL };
             invalidated = self.analyses.invalidate(stale);
         } else {
-            self.kept = original.map(|original| (self.changes, original));
+            self.snapshot = original.map(|original| (self.changes, original));
         }
         let iteration = self.report.iterations;
         self.report.metrics.push(Metric {
@@ -250,7 +250,7 @@ impl<'a> Runner<'a> {
         }
         let mut program = validate::program(self.program).map_err(|error| match error {
             Error::Invalid(diagnostics) => Error::PassBroke {
-                // Which one it was is found with `validate_each`.
+                // `validate_each` finds the pass.
                 pass: self.last_change.unwrap_or_default().into(),
                 before: String::new(),
                 diagnostics,

@@ -1,7 +1,7 @@
-//! Pass selection: decides for each pass whether it runs on a program, and states the reason.
+//! Pass selection: decides for each pass whether it runs, with a reason.
 //!
-//! Normalizers always run; expensive families run when the shape of the program or what was measured before justifies
-//! them. Hints and reports only prioritize: no decision here changes what a program means.
+//! Cheap normalizing passes always run. Expensive families run if the size of the program or the telemetry of earlier
+//! dispatches justifies them. Hints and reports change priorities only, never the meaning of a program.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use super::registry::position_of;
 use super::{Boundary, Capability, Family, Hints, Metadata, Phase, Report, Target};
 use crate::ir::{Control, MemId, Op, Program};
 
-/// Which passes are eligible at all.
+/// Profile: the set of eligible passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// Everything that is good for any program on any device.
+    /// Passes for any program on any device.
     #[default]
     Release,
-    /// What is good for graph frontiers.
+    /// Passes for graph frontiers.
     Dataflow,
-    /// What is good for a kernel that drains a queue.
+    /// Passes for the interpreter kernels of megakernels.
     Megakernel,
 }
 
@@ -26,7 +26,7 @@ impl Profile {
     /// Every profile.
     pub const ALL: [Profile; 3] = [Profile::Release, Profile::Dataflow, Profile::Megakernel];
 
-    /// The name in commands and messages.
+    /// Name in commands and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Profile::Release => "release",
@@ -35,7 +35,7 @@ impl Profile {
         }
     }
 
-    /// Whether a pass is eligible.
+    /// Returns true if a pass is eligible.
     pub fn accepts(self, pass: &Metadata) -> bool {
         let class_and_phase = match self {
             Profile::Release => {
@@ -55,34 +55,34 @@ impl Profile {
     }
 }
 
-/// Why a pass is selected or not. The first that applies, in this order, except that a requirement is looked at last.
+/// Reason for selecting or rejecting a pass: the first that applies, in this order, but requirements are checked last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The profile does not accept it, or a pass that it requires.
+    /// Rejected: the profile does not accept the pass or one that it requires.
     ProfileRejected,
-    /// The target lacks a capability that it needs, or that a pass that it requires needs.
+    /// Rejected: the target lacks a capability that the pass, or one that it requires, needs.
     TargetRejected,
-    /// Dispatches of the program take long.
+    /// Selected: dispatches of the program are hot.
     HotPathTelemetry,
-    /// It reduced a cost when the program was optimized before.
+    /// Selected: the pass reduced a measure in an earlier optimization.
     PassCostReport,
-    /// It always runs.
+    /// Selected: the family always runs.
     AlwaysOn,
-    /// There is enough of what it works on.
+    /// Selected: the measure of its family reaches the threshold.
     ProgramShape,
-    /// There is too little of what it works on.
+    /// Not selected: the measure of its family is below the threshold.
     BelowThreshold,
-    /// A selected pass requires it.
+    /// Selected: a selected pass requires it.
     RequiredDependency,
 }
 
 impl Reason {
-    /// The pass is not eligible: no telemetry and no other pass can select it.
+    /// Returns true if telemetry and other passes cannot select the pass.
     const fn is_rejection(self) -> bool {
         matches!(self, Reason::ProfileRejected | Reason::TargetRejected)
     }
 
-    /// How urgent a selection is.
+    /// Priority of a selection.
     pub const fn priority(self) -> u32 {
         match self {
             Reason::HotPathTelemetry => 500,
@@ -94,7 +94,7 @@ impl Reason {
         }
     }
 
-    /// In words, without the values that a [`Decision`] has.
+    /// Short text without values; [`Decision::describe`] has them.
     pub const fn describe(self) -> &'static str {
         match self {
             Reason::ProfileRejected => "not in this profile",
@@ -109,34 +109,34 @@ impl Reason {
     }
 }
 
-/// Quantity that selects a pass.
+/// Measure that selects a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Instructions, nested ones included.
     Nodes,
     /// Bytes of the objects whose length is known.
     Bytes,
-    /// Regions that stand directly in the body.
+    /// Top-level regions of the body.
     Regions,
     /// Mean time of the recorded dispatches, in nanoseconds.
     MeanTime,
-    /// Reduction of this measure by the pass, when the program was optimized before.
+    /// Reduction of this measure by the pass in an earlier optimization.
     Reduction(&'static str),
 }
 
-/// A measure, and the least value for which a pass is selected.
+/// Comparison of a measure with the least value that selects a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold {
-    /// Quantity that is compared.
+    /// The measure.
     pub measure: Measure,
-    /// Value of the program or of its dispatches.
+    /// Measured value.
     pub found: u64,
-    /// Least value for which passes are selected.
+    /// Least value that selects a pass.
     pub least: u64,
 }
 
 impl Threshold {
-    /// The program reaches the least value.
+    /// Returns true if the measured value reaches the least value.
     pub const fn is_reached(self) -> bool {
         self.found >= self.least
     }
@@ -165,27 +165,27 @@ impl fmt::Display for Threshold {
     }
 }
 
-/// What was decided about one pass.
+/// Decision about one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The pass.
     pub metadata: Metadata,
-    /// Whether it runs.
+    /// Whether the pass runs.
     pub selected: bool,
-    /// Why.
+    /// Reason for the decision.
     pub reason: Reason,
-    /// The pass behind the reason: what it needs and cannot have, or what needs it.
+    /// The other pass in the reason: a rejected requirement, or the pass that requires this one.
     pub because_of: Option<&'static str>,
-    /// Measure on which the reason depends.
+    /// Threshold that decided.
     pub threshold: Option<Threshold>,
     /// Capability that the target lacks, if the reason is [`Reason::TargetRejected`].
     pub missing: Option<Capability>,
-    /// How urgent it is, by the reason.
+    /// Priority of the reason.
     pub priority: u32,
 }
 
 impl Decision {
-    /// The reason in words, with the values that it follows from.
+    /// The reason as text, with its values.
     pub fn describe(&self) -> String {
         let Decision { reason, because_of, threshold, missing, .. } = *self;
         match (reason, because_of, threshold, missing) {
@@ -199,21 +199,21 @@ impl Decision {
     }
 }
 
-/// What selection looks at in a program.
+/// Properties of a program that selection depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Instructions, nested ones included.
     pub nodes: usize,
-    /// Bytes of all objects together.
+    /// Total bytes of all objects.
     pub peak_device_bytes: u64,
-    /// Regions that stand directly in the body.
+    /// Top-level regions of the body.
     pub top_level_regions: usize,
-    /// The operation under which its dispatches are recorded.
+    /// Operation under which dispatches are recorded.
     pub entry_op: Option<String>,
 }
 
 impl Shape {
-    /// The shape of a program; objects of unknown length count as empty.
+    /// Measures a program; objects of unknown length count as empty.
     pub fn of(program: &Program, lengths: &[(MemId, u64)]) -> Shape {
         let mut shape = Shape { entry_op: program.entry_op().map(str::to_owned), ..Shape::default() };
         program.walk(|inst, depth| {
@@ -226,7 +226,7 @@ impl Shape {
         shape
     }
 
-    /// The measure by which a family of passes is selected; `None` if the program does not matter.
+    /// Threshold of a family; `None` if it is always selected.
     fn threshold(&self, family: Family) -> Option<Threshold> {
         let nodes = |least| Some(Threshold { measure: Measure::Nodes, found: self.nodes as u64, least });
         match family {
@@ -244,7 +244,7 @@ impl Shape {
     }
 }
 
-/// Decides about each pass, in the order of `passes`.
+/// Decides about each pass, in list order.
 pub fn select(
     profile: Profile,
     target: Target,

@@ -1,15 +1,16 @@
-//! Targets: properties of a device on which the benefit of a pass depends.
+//! Targets: device properties that decide whether a pass pays.
 //!
-//! The driver derives a [`Target`] from the device, and [selection](super::select()) rejects the passes that need what it lacks.
+//! The driver derives a [`Target`] from the device. [Selection](super::select()) rejects passes whose required
+//! capabilities it lacks.
 
 use std::fmt;
 
 /// Property of a device that a pass may require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Capability {
-    /// Workgroup memory is nearer than the caches of storage, as the scratchpad memory of a GPU is.
+    /// Workgroup memory is faster than cached storage, such as the scratchpad of a GPU.
     Scratchpad,
-    /// The compiler of the device leaves loops as they are, so that unrolling them is the task of the optimizer.
+    /// The compiler of the device does not unroll loops, so the optimizer does.
     LoopsAsWritten,
 }
 
@@ -25,23 +26,23 @@ impl Capability {
         }
     }
 
-    /// The reason for which a pass that requires the capability is rejected.
+    /// Reason for rejecting a pass that requires the capability.
     const fn lack(self) -> &'static str {
         match self {
-            Capability::Scratchpad => "workgroup memory of the device is no nearer than its caches",
+            Capability::Scratchpad => "workgroup memory of the device is no faster than its caches",
             Capability::LoopsAsWritten => "the compiler of the device unrolls loops itself",
         }
     }
 }
 
 impl fmt::Display for Capability {
-    /// The reason for which a pass that requires the capability is rejected.
+    /// Reason for rejecting a pass that requires the capability.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.lack())
     }
 }
 
-/// Capabilities of the device that programs are optimized for.
+/// Capabilities of the device that a program is optimized for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// [`Capability::Scratchpad`].
@@ -51,7 +52,7 @@ pub struct Target {
 }
 
 impl Default for Target {
-    /// No device in particular: no pass is rejected for its target.
+    /// All capabilities: no pass is rejected.
     fn default() -> Target {
         Target { scratchpad: true, loops_as_written: true }
     }
