@@ -1,19 +1,19 @@
-//! The one error of this crate.
+//! The error type of this crate, and the macro that declares error tables.
 
 use crate::diagnostics::Diagnostics;
 use crate::ir::{Element, Type};
 
-/// Declares an error table: an enum with a row for each error. A row has these columns, in this order:
+/// Declares an error enum as a table, with a row for each error. A row has these columns, in this order:
 ///
 /// - documentation,
 /// - the stable code and the name,
-/// - typed data, where there is some,
+/// - typed data, if any,
 /// - the message, as [`thiserror`] formats it,
 /// - `help`: how to fix it,
-/// - `exit`: the exit code of a command, if it is not the default of the table (`exit DEFAULT` after the name of the enum),
-/// - `example`: a text with this mistake, for tables that are `listed in` a static.
+/// - `exit`: the exit code of a command, unless it is the default of the table (`exit DEFAULT` after the name of the enum),
+/// - `example`: a text that causes the error, for tables that are `listed in` a static.
 ///
-/// Rows in `wraps` carry an error of another table: their `code` is an expression over their data, and `message` names the message.
+/// Rows in `wraps` carry an error of another table; their `code` is an expression over their data.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! error_table {
@@ -27,7 +27,7 @@ macro_rules! error_table {
     (@exit $vis:vis $name:ident [] $($rows:tt)*) => {};
     (@exit $vis:vis $name:ident [$default:expr] $($variant:ident [$($data:tt)*] [$($exit:expr)?])*) => {
         impl $name {
-            /// The exit code of a command that ends with this error.
+            /// Exit code of a command that ends with this error.
             #[allow(unused_variables)] // Most exit codes need none of the data.
             $vis fn exit_code(&self) -> u8 {
                 match self { $( $name::$variant $($data)* => $crate::error_table!(@or $default $(, $exit)?), )* }
@@ -38,7 +38,7 @@ macro_rules! error_table {
     (@or $default:expr, $exit:expr) => { $exit };
     (@list [] $($rows:tt)*) => {};
     (@list [$list:ident] $($code:ident [$($doc:literal)*] [$($example:literal)?])*) => {
-        /// The documentation of every row, in the order of the table.
+        /// Documentation of every row, in the order of the table.
         pub static $list: &[$crate::diagnostics::FaultInfo] = &[ $( $crate::diagnostics::FaultInfo {
             code: stringify!($code),
             doc: concat!($($doc),*),
@@ -77,7 +77,7 @@ macro_rules! error_table {
         }
 
         impl $name {
-            /// The stable code; of what has several, that of the first one.
+            /// Stable code; of several diagnostics, the code of the first one.
             #[allow(unused_variables)] // Most codes need none of the data.
             $vis fn code(&self) -> &'static str {
                 match self {
@@ -106,10 +106,10 @@ macro_rules! error_table {
 }
 
 error_table! {
-    /// What can go wrong before a program reaches a device.
+    /// Errors of building, reading, validating, optimizing and binding programs.
     #[derive(Clone, Debug, PartialEq)]
     pub enum Error wraps {
-        /// The text could not be read; every mistake is listed.
+        /// The text has syntax errors; every error is listed.
         Text(found: Diagnostics) message("{0}"), code found.first_code(), help "each error above says how to fix it";
         /// The program breaks rules of the IR; every violation is listed.
         Invalid(found: Diagnostics) message("{0}"), code found.first_code(), help "each error above says how to fix it";
@@ -117,25 +117,25 @@ error_table! {
 
     /// Bytes that are not the encoding of a module.
     W001 Wire {
-        /// Where it goes wrong.
+        /// Offset of the first byte that is invalid.
         at: usize,
-        /// How.
+        /// Reason.
         reason: String,
     } ("byte {at}: {reason}"), help "write the file again, with `vyre print --wire`";
 
-    /// A builder was used wrongly.
+    /// A builder call that violates a rule.
     F001 Build {
-        /// Where in the caller's source.
+        /// Call in the caller's source.
         location: &'static std::panic::Location<'static>,
-        /// What was wrong.
+        /// Violation.
         mistake: String,
-    } ("{location}: {mistake}"), help "change the builder call at that place";
+    } ("{location}: {mistake}"), help "correct the builder call on that line";
 
-    /// A specialization constant or uniform that the program does not have.
+    /// The program declares no specialization constant or uniform of this name.
     F002 UnknownConstant {
-        /// The name that was given.
+        /// Name passed.
         name: String,
-        /// The constants and uniforms there are.
+        /// Declared constants and uniforms.
         known: Vec<String>,
     } ("there is no constant or uniform named `{name}`"),
     help match known.is_empty() {
@@ -143,7 +143,7 @@ error_table! {
         false => format!("the program declares: {}", known.join(", ")),
     };
 
-    /// A specialization constant or uniform of another type.
+    /// A value of another type than the specialization constant or uniform.
     F003 ConstantType {
         /// The constant.
         name: String,
@@ -151,13 +151,13 @@ error_table! {
         declared: Type,
         /// The type of the value.
         given: Type,
-    } ("`{name}` is {declared}, but the value given is {given}"), help format!("give a {declared}");
+    } ("`{name}` is {declared}, but the value given is {given}"), help format!("pass a value of type {declared}");
 
-    /// A value that is not of the element type it is for.
+    /// A text that is not a value of the element type.
     F004 NotAValue {
-        /// What was given.
+        /// Text passed.
         text: String,
-        /// The type it should have.
+        /// Expected type.
         element: Element,
     } ("`{text}` is not a value of type {element}"),
     help {
@@ -165,22 +165,22 @@ error_table! {
         format!("write a value that {element} can hold, such as {example}")
     };
 
-    /// A generator of data, such as `zeros:N`, that cannot be understood.
+    /// Invalid data notation such as `zeros:N`.
     F005 Fill {
-        /// What was given.
+        /// Text passed.
         text: String,
-        /// What is wrong with it.
+        /// Reason.
         reason: &'static str,
-    } ("`{text}`: {reason}"), help "write 1,2,3 or zeros:N, iota:N, random:N:SEED";
+    } ("`{text}`: {reason}"), help "write values such as 1,2,3, or zeros:N, iota:N or random:N:SEED";
 
-    /// More data than fits into an object, or into memory.
+    /// More elements than an object can have, or than fit into memory.
     F006 TooLarge {
-        /// How many were asked for.
+        /// Number of elements.
         elements: u64,
         /// Their type.
         element: Element,
-    } ("{elements} elements of type {element} are too many"),
-    help "an object holds fewer than 2^32 elements, and memory must have room for them";
+    } ("{elements} elements of type {element} exceed 2^32 - 1 elements or the available memory"),
+    help "use fewer elements";
 
     /// A grid with 2³² invocations or more.
     L001 GridTooLarge {
@@ -188,16 +188,16 @@ error_table! {
         groups: [u32; 3],
         /// Invocations of a workgroup.
         workgroup_size: [u32; 3],
-    } ("a grid of {groups:?} workgroups of {workgroup_size:?} has too many invocations"),
-    help "run fewer than 2^32 invocations at a time";
+    } ("a grid of {groups:?} workgroups of {workgroup_size:?} has 2^32 or more invocations"),
+    help "launch fewer workgroups, or split the work into several launches";
 
-    /// An argument for an object that the program does not have.
+    /// An argument that the program does not have.
     L002 UnknownBinding {
-        /// The name that was given.
+        /// Name passed.
         name: String,
-        /// The names there are.
+        /// Names of the arguments.
         known: Vec<String>,
-    } ("the program has nothing named `{name}` to bind"),
+    } ("the program has no argument named `{name}`"),
     help match known.is_empty() {
         true => "the program takes no arguments".to_owned(),
         false => format!("the program takes: {}", known.join(", ")),
@@ -213,7 +213,7 @@ error_table! {
     L004 MissingBinding {
         /// The object.
         name: String,
-        /// A value that it could have.
+        /// Example of a value.
         example: &'static str,
     } ("`{name}` is not bound"), help format!("bind it, for example {name}={example}");
 
@@ -221,15 +221,15 @@ error_table! {
     L005 ScalarExpected {
         /// The uniform.
         name: String,
-    } ("`{name}` is a uniform scalar, but a buffer is bound to it"), help "give a single value";
+    } ("`{name}` is a uniform scalar, but a buffer is bound to it"), help "bind a single value";
 
     /// A scalar for a storage object.
     L006 BufferExpected {
         /// The object.
         name: String,
-    } ("`{name}` is a storage object, but a scalar is bound to it"), help "give a buffer";
+    } ("`{name}` is a storage object, but a scalar is bound to it"), help "bind a buffer";
 
-    /// A scalar of another type.
+    /// A scalar of another type than its uniform.
     L007 ScalarType {
         /// The uniform.
         name: String,
@@ -237,20 +237,20 @@ error_table! {
         declared: Type,
         /// The type of the value.
         given: Type,
-    } ("uniform `{name}` is {declared}, but the value given is {given}"), help format!("give a {declared}");
+    } ("uniform `{name}` is {declared}, but the value given is {given}"), help format!("pass a value of type {declared}");
 
-    /// A buffer of another element type.
+    /// A buffer of another element type than its object.
     L008 ElementType {
         /// The object.
         name: String,
         /// Its element type.
         declared: Element,
-        /// The buffer's.
+        /// Element type of the buffer.
         given: Element,
     } ("`{name}` has elements of type {declared}, but the buffer has {given}"),
-    help format!("give a buffer of {declared}");
+    help format!("bind a buffer of {declared}");
 
-    /// A buffer that does not consist of whole elements.
+    /// A slice that is not whole elements.
     L009 PartialElement {
         /// The object.
         name: String,
@@ -259,9 +259,9 @@ error_table! {
         /// The element type.
         element: Element,
     } ("`{name}` is bound to {bytes} bytes, which are not whole elements of type {element}"),
-    help format!("start at, and bind, a multiple of {} bytes", element.size());
+    help format!("start and length must be multiples of {} bytes", element.size());
 
-    /// A buffer that starts where wider elements, as which the program accesses it, are not aligned.
+    /// A slice that is not aligned for an element type as which the program accesses it.
     L014 Misaligned {
         /// The object.
         name: String,
@@ -283,7 +283,7 @@ error_table! {
     } ("`{name}` has {declared} elements, but the buffer has {given}"),
     help format!("bind exactly {declared} elements");
 
-    /// Two objects share memory, and one of them is written.
+    /// Two objects overlap (alias), and one of them is written.
     L011 Overlap {
         /// One object.
         first: String,
@@ -292,7 +292,7 @@ error_table! {
     } ("`{first}` and `{second}` overlap, and the program writes at least one of them"),
     help "bind them to separate buffers, or to parts that do not overlap";
 
-    /// An argument that is no buffer of the pipeline.
+    /// An argument that is not a buffer of the pipeline.
     L013 UnknownBuffer {
         /// The object that it is bound to.
         object: String,
@@ -303,7 +303,7 @@ error_table! {
     } ("`{object}` is bound to buffer {buffer}, but the pipeline has {count} buffers"),
     help "use ids that `buffer` and `attach` of the same pipeline returned";
 
-    /// A pipeline's dispatch writes a buffer that is the caller's.
+    /// A dispatch that writes an input of its pipeline.
     L012 InputWritten {
         /// The buffer.
         buffer: String,
@@ -312,76 +312,74 @@ error_table! {
     } ("`{buffer}` is an input of the pipeline, but is bound to `{object}`, which may be written"),
     help format!("declare it as `inout {buffer}`, or bind another buffer");
 
-    /// Two passes of one name.
+    /// Two passes with one name.
     O001 DuplicatePass {
         /// The name.
         pass: String,
     } ("there are two passes named `{pass}`"), help "give one of them another name";
 
-    /// A pass that requires one that does not exist.
+    /// A pass requires a pass that is not registered.
     O002 UnknownRequirement {
         /// The pass.
         pass: String,
-        /// What it requires.
+        /// Required pass.
         requires: String,
     } ("pass `{pass}` requires `{requires}`, which does not exist"), help "register it, or do not require it";
 
-    /// Passes that require each other.
+    /// A cycle of requirements between passes.
     O003 RequirementCycle {
-        /// The passes that can never run, in the order of the list.
+        /// Passes that can never run, in the order of the list.
         passes: Vec<String>,
-    } ("these passes require each other: {}", passes.join(", ")), help "let one of them do without the others";
+    } ("these passes require each other: {}", passes.join(", ")), help "remove one of the requirements";
 
-    /// A pass of a profile that requires one that the profile does not accept.
+    /// A pass of a profile requires a pass that the profile rejects.
     O004 RejectedRequirement {
         /// The pass.
         pass: String,
-        /// What it requires.
+        /// Required pass.
         requires: String,
         /// The profile.
         profile: &'static str,
     } ("profile `{profile}` accepts pass `{pass}` but not `{requires}`, which it requires"),
     help "put both into the same phase and boundary class";
 
-    /// A pass that does not exist.
+    /// No pass has this name.
     O005 UnknownPass {
-        /// The name that was given.
+        /// Name passed.
         name: String,
-        /// The passes there are.
+        /// Registered passes.
         known: Vec<String>,
     } ("there is no pass named `{name}`"), help format!("the passes are: {}", known.join(", "));
 
-    /// A pipeline that cannot be understood.
+    /// Syntax error in a list of passes.
     O006 BadPipeline {
-        /// What was given.
+        /// Text passed.
         text: String,
-    } ("`{text}` is not a pipeline"), help "write PASS,PASS,… or fixpoint(PASS,PASS,…)";
+    } ("`{text}` is not a list of passes"), help "write PASS,PASS,… or fixpoint(PASS,PASS,…)";
 
-    /// A pass that made an invalid program of a valid one.
+    /// A pass that turned a valid program into an invalid one.
     O007 PassBroke {
         /// The pass.
         pass: String,
-        /// The program that it was given, as text, if it was kept.
+        /// Input of the pass, as text, if it was kept.
         before: String,
-        /// What is wrong with the program that it made.
+        /// Diagnostics of the output of the pass.
         diagnostics: Diagnostics,
     } ("pass `{pass}` made an invalid program: {diagnostics}"),
-    help {
-                format!("this is a bug in vyre; disable `{pass}` for now, and please report it with the program")
-            };
+    help format!("this is a bug in vyre; disable `{pass}` for now, and please report it with the program");
 
-    /// Passes that change a program back and forth.
+    /// No fixed point: passes undo each other's changes.
     O008 NotConverged {
-        /// The last pass that changed something.
+        /// Last pass that changed the program.
         pass: String,
-        /// Rounds of the list.
+        /// Number of rounds.
         iterations: usize,
-    } ("the passes did not come to an end in {iterations} rounds; the last to change something was `{pass}`"),
+    } ("the passes did not converge in {iterations} rounds; `{pass}` made the last change"),
     help format!("this is a bug in vyre; disable `{pass}` for now");
 
     /// Bytes that are not encoded hints.
     O009 BadHints {
-        /// How many there are.
+        /// Size.
         bytes: usize,
-    } ("{bytes} bytes are not recorded hints, or are damaged"), help "delete the file; it is written anew";
+    } ("{bytes} bytes are not encoded hints"), help "delete the file; the next recording writes a new one";
 }

@@ -607,11 +607,13 @@ fn declarations_are_checked_where_they_stand() {
     check_mistake("`x` has no elements", |k, line| {
         let _ = here!(line, k.read::<u8>("x").with_length(0));
     });
-    check_mistake("the workgroup arrays take 65536 bytes", |k, line| {
+    check_mistake("the workgroup arrays take 65536 bytes, more than 32768", |k, line| {
         k.workgroup::<f32>("a", 64);
         here!(line, k.workgroup::<f32>("b", 16320));
     });
-    check_mistake("a launch of [0, 1, 1] is not possible", |k, line| here!(line, k.launch([0, 1, 1])));
+    check_mistake("a launch of [0, 1, 1] invocations is empty or has 2^32 or more", |k, line| {
+        here!(line, k.launch([0, 1, 1]))
+    });
     let (line, error) = (line!(), kernel("p", [4096, 1, 1], |_| ()).unwrap_err());
     assert!(matches!(error, Error::Build { location, .. } if location.line() == line), "{error}");
 }
@@ -622,17 +624,17 @@ fn instructions_are_checked_where_they_stand() {
         let tile = k.workgroup::<f32>("tile", 64);
         let _ = here!(line, tile.load_wide::<4>(61));
     });
-    check_mistake("u32 and u64 have different widths", |k, line| {
+    check_mistake("`bitcast` from u32 to u64 changes the width", |k, line| {
         let _ = here!(line, k.global_index().bitcast::<u64>());
     });
     check_mistake("the text has 1 `{}`, but there are 2 operands", |k, line| {
         let i = k.global_index();
         here!(line, k.print("{}", (i, i)));
     });
-    check_mistake("case 3 stands twice", |k, line| {
+    check_mistake("duplicate case 3", |k, line| {
         here!(line, k.switch_(k.global_index(), [3, 3], |_| ()));
     });
-    check_mistake("an atomic access to `hits` touches one element", |k, line| {
+    check_mistake("an atomic access to `hits` takes a single element", |k, line| {
         let hits = k.atomic::<u32>("hits");
         here!(line, hits.store_wide(0, [1, 2]));
     });
@@ -647,7 +649,7 @@ fn nesting_is_limited_where_it_is_too_deep() {
             here!(line, k.if_(true, || ()));
         }
     }
-    check_mistake("blocks are nested 65 deep", |k, line| nest(k, 0, line));
+    check_mistake("blocks are nested 65 deep, more than 64", |k, line| nest(k, 0, line));
 }
 
 #[test]

@@ -1,33 +1,32 @@
-//! The fault table: every mistake that the parser or the validator can report, one row each.
+//! Fault table: one row for each diagnostic of the parser, the validator and the sanitizers.
 
 use crate::analysis::Scope;
 use crate::error_table;
 use crate::ir::{Element, Literal, Type};
 
-/// The documentation of one row, for `vyre check --explain`.
+/// Documentation of a row, for `vyre check --explain`.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultInfo {
     /// The stable code.
     pub code: &'static str,
-    /// What the rule is.
+    /// The rule.
     pub doc: &'static str,
-    /// A text that breaks this rule, and no other. Rules about ids and links inside the IR, which no text can break, have
-    /// none.
+    /// A text that breaks this rule and no other; `None` for rules about ids and links inside the IR, which no text can break.
     pub example: Option<&'static str>,
 }
 
-/// How a program's arenas can contradict each other. Text cannot express these; a builder or a decoder with a bug can.
+/// Inconsistencies between the arenas of a program. Text cannot express them; a builder or decoder with a bug can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformation {
-    /// An id that its arena does not have.
+    /// An id out of range of its arena.
     DanglingId,
-    /// A block that is nested in two instructions, or in none but is not the body.
+    /// A block nested in two instructions, or in none although it is not the body.
     SharedBlock,
-    /// An instruction that stands in two places.
+    /// An instruction listed twice.
     SharedInstruction,
     /// A value whose definition does not list it.
     DetachedValue,
-    /// An instruction whose results are not what its operation gives.
+    /// An instruction whose results do not match its operation.
     WrongResults,
     /// An instruction with too few or too many nested blocks.
     WrongBlocks,
@@ -35,14 +34,14 @@ pub enum Malformation {
     WrongParams,
     /// A block without a terminator.
     Unterminated,
-    /// A literal with bits that its type does not have.
+    /// A literal with bits outside its type.
     BadLiteral,
     /// A uniform whose length is not 1, or a default on something else.
     BadUniform,
 }
 
 error_table! {
-    /// A mistake in a text or program, with the data that describes it.
+    /// A diagnostic of a text or program, with its data.
     #[derive(Clone, Debug, PartialEq)]
     pub enum Fault listed in FAULTS;
 
@@ -57,23 +56,23 @@ error_table! {
     P002 UnterminatedString {} ("this string does not end"), help "close it with `\"` on the same line",
     example "program p workgroup(1) {\n    print \"no end\n}";
 
-    /// A number has a suffix that names its type, or none (u32 without a point, f32 with one), and fits its type.
+    /// A number is a literal of its suffix type (without a suffix: u32, or f32 with a point) and fits that type.
     P003 BadNumber {
         /// The text of the number.
         text: String,
-        /// What is wrong with it.
+        /// Reason.
         reason: &'static str,
     } ("`{text}` is not a number: {reason}"),
     help "write 7 (u32), 7i32, 0xffu64, 1.5 (f32), 1.5f64, or f32(0x7f800000) for an infinity or NaN",
     example "program p workgroup(1) {\n    %a = add 1, 4294967296\n}";
 
-    /// The grammar wants something else here.
+    /// The text follows the grammar.
     P004 Expected {
-        /// What may stand here.
+        /// Tokens allowed here.
         expected: String,
-        /// What does.
+        /// Token found.
         found: String,
-    } ("expected {expected}, found {found}"), help "`vyre check --explain ops` shows how operations are written, and `vyre print` how programs are",
+    } ("expected {expected}, found {found}"), help "`vyre check --explain ops` shows the syntax of each operation",
     example "program p workgroup(1) {\n    read x [f32]\n}";
 
     /// Operations are those of the op table.
@@ -90,7 +89,8 @@ error_table! {
     P006 UnknownValue {
         /// The name.
         name: String,
-    } ("there is no value `%{name}` before this"), help "define it earlier; a loop hands values to its next trip by `continue`",
+    } ("there is no value `%{name}` before this use"),
+    help "define it earlier; a loop carries values to its next iteration with `continue`",
     example "program p workgroup(1) {\n    %b = add %a, 1\n}";
 
     /// An access names a declared memory object.
@@ -107,22 +107,22 @@ error_table! {
     } ("there is no constant `{name}`"), help "declare it (`const N: u32 = 4`), or write `%name` for a value",
     example "program p workgroup(1) {\n    %a = add 1, N\n}";
 
-    /// A name stands for one value wherever it can be seen.
+    /// A name is defined once in its scope.
     P009 Redefined {
         /// The name.
         name: String,
-    } ("`%{name}` is already defined here"), help "values never change: give the new one another name",
+    } ("`%{name}` is already defined here"), help "values are immutable: rename the new one",
     example "program p workgroup(1) {\n    %a = global_index\n    %a = add %a, 1\n}";
 
-    /// As many values are named as the operation gives, or none.
+    /// An instruction names all results of its operation, or none.
     P010 ResultCount {
         /// The operation.
         op: &'static str,
-        /// How many it gives.
+        /// Number of results.
         expected: usize,
-        /// How many are named.
+        /// Number of names.
         found: usize,
-    } ("`{op}` gives {expected} results, but {found} are named"), help "name each result, or none",
+    } ("`{op}` has {expected} results, but {found} are named"), help "name each result, or none",
     example "program p workgroup(1) {\n    %a, %b = add 1, 2\n}";
 
     /// Types of values are bool, i32, u32, f32, i64, u64, f64 and f16.
@@ -140,14 +140,14 @@ error_table! {
     help "elements are i8, u8, i16, u16, i32, u32, f32, i64, u64, f64, f16; keep a bool as a u8 of 0 or 1",
     example "program p workgroup(1) {\n    read flags: [bool]\n}";
 
-    /// Blocks nest only so deep that a reader can still follow.
+    /// Blocks nest at most 128 deep when parsed (64 in a valid program, see V027).
     P013 TooDeep {
-        /// The deepest nesting that is read.
+        /// Maximum depth.
         limit: usize,
-    } ("blocks are nested more than {limit} deep"), help "split the program";
+    } ("blocks are nested more than {limit} deep"), help "split the program, or join nested conditions with `and`";
 
-    /// A program says how large its workgroups are.
-    P014 NoWorkgroupSize {} ("the program does not say how large a workgroup is"),
+    /// A program declares its workgroup size.
+    P014 NoWorkgroupSize {} ("the program does not declare its workgroup size"),
     help "write `workgroup(64)`, `workgroup(8, 8)` or `workgroup(4, 4, 4)` after the name",
     example "program p {\n}";
 
@@ -155,83 +155,83 @@ error_table! {
     P015 SourceTooLarge {
         /// The size of the text.
         bytes: usize,
-    } ("a text of {bytes} bytes is too large"), help "split it into several files, each below 4 GiB";
+    } ("a text of {bytes} bytes exceeds 4 GiB"), help "split it into several files";
 
-    /// Two invocations access an element, one of them writes it, and nothing orders them: what is read, or what remains, depends on
+    /// Data race: two invocations access an element without synchronization, and at least one of them writes it. The result depends on
     /// the device. Found by running with `vyre check --run`.
     S001 Race {
         /// The object.
         memory: String,
         /// The element.
         index: u64,
-        /// The invocation that accessed it before.
+        /// Invocation of the earlier access.
         first: u32,
-        /// The invocation that accesses it here.
+        /// Invocation of this access.
         second: u32,
-        /// How often this happened at these two places.
+        /// Number of races between these two instructions.
         count: u64,
     } ("invocations {first} and {second} race for element {index} of `{memory}` ({count} in all)"),
-    help "put a barrier between the two, make both accesses atomic, or let only one invocation do it";
+    help "put a barrier between the two, make both accesses atomic, or let only one invocation access the element";
 
-    /// Two invocations write the same value to an element, and nothing orders them. The result is certain; the intention may not be.
+    /// Data race of stores of equal values: well-defined, but often unintended.
     S002 SameValueRace {
         /// The object.
         memory: String,
         /// The element.
         index: u64,
-        /// The invocation that wrote it before.
+        /// Invocation of the earlier store.
         first: u32,
-        /// The invocation that writes it here.
+        /// Invocation of this store.
         second: u32,
-        /// How often this happened at these two places.
+        /// Number of races between these two instructions.
         count: u64,
     } ("invocations {first} and {second} both write the same value to element {index} of `{memory}` ({count} in all)"),
-    help "let only one invocation do it, if all are not meant to";
+    help "let only one invocation store, unless all are meant to";
 
-    /// An access is outside of its object: a load gives 0, a store is dropped.
+    /// Access out of bounds: a load gives 0, a store has no effect.
     S003 AccessOutside {
         /// The object.
         memory: String,
         /// The element.
         index: u64,
-        /// How many elements there are.
+        /// Length of the object.
         length: u64,
-        /// The first invocation that did it.
+        /// First invocation.
         invocation: u32,
-        /// How often it happened here.
+        /// Number of occurrences at this instruction.
         count: u64,
-    } ("invocation {invocation} accesses element {index} of `{memory}`, which has {length} ({count} in all)"),
+    } ("invocation {invocation} accesses element {index} of `{memory}`, which has {length} elements ({count} in all)"),
     help "compare the index with `length` first";
 
-    /// Workgroup or private memory is read before anybody has written it: it reads as 0.
+    /// Load of uninitialized workgroup or private memory, which gives 0.
     S004 ReadOfUnwritten {
         /// The object.
         memory: String,
         /// The element.
         index: u64,
-        /// The first invocation that did it.
+        /// First invocation.
         invocation: u32,
-        /// How often it happened here.
+        /// Number of occurrences at this instruction.
         count: u64,
     } ("invocation {invocation} reads element {index} of `{memory}` before it is written ({count} in all)"),
-    help "store to it first, if only 0";
+    help "initialize it, for example with 0";
 
-    /// A shuffle asks for the value of a lane that does not exist or has ended: it gives 0.
+    /// Subgroup shuffle from a lane that does not exist or has ended, which gives 0.
     S005 AbsentLane {
         /// The lane.
         lane: u64,
-        /// The first invocation that did it.
+        /// First invocation.
         invocation: u32,
-        /// How often it happened here.
+        /// Number of occurrences at this instruction.
         count: u64,
-    } ("invocation {invocation} asks for the value of lane {lane}, which is not there ({count} in all)"),
-    help "keep the lane below `subgroup_size`, and do not end invocations before";
+    } ("invocation {invocation} reads lane {lane}, which does not exist or has ended ({count} in all)"),
+    help "use lanes below `subgroup_size`, and no `return` or `trap` before the shuffle";
 
-    /// The arenas of a program agree with each other.
+    /// The arenas of a program are consistent.
     V001 Malformed {
-        /// What does not agree.
+        /// Kind of inconsistency.
         what: Malformation,
-        /// The entity where it was seen.
+        /// Entity that shows it.
         entity: String,
     } ("the program is malformed: {what:?} at {entity}"), help "this is a bug in the tool that made the program";
 
@@ -239,44 +239,44 @@ error_table! {
     V002 OperandCount {
         /// The operation.
         op: &'static str,
-        /// How many it takes, in words.
+        /// Number of operands that it takes, in words.
         expected: &'static str,
-        /// How many it has.
+        /// Number of operands.
         found: usize,
-    } ("`{op}` takes {expected} operands, but has {found}"), help format!("give it {expected}"),
+    } ("`{op}` takes {expected} operands, but has {found}"), help format!("pass {expected} operands"),
     example "program p workgroup(1) {\n    %a = add 1\n}";
 
-    /// Operands have the types that the operation is defined for, and agree with each other.
+    /// The operand types are ones that the operation is defined for.
     V003 OperandType {
         /// The operation.
         op: &'static str,
-        /// Which operand, from 0.
+        /// Index of the operand.
         position: usize,
-        /// What it should be, in words.
+        /// Expected type, in words.
         expected: String,
-        /// What it is.
+        /// Actual type.
         found: Type,
     } ("operand {position} of `{op}` is {found}, but must be {expected}"),
     help "convert it with `cast`; a literal takes a suffix, as in 1i32 or 1.0f64",
     example "program p workgroup(1) {\n    %i = global_index\n    %a = add %i, 1.0\n}";
 
-    /// A bitcast keeps the width.
+    /// A bitcast preserves the width.
     V004 BitcastWidth {
-        /// The operand's type.
+        /// Type of the operand.
         from: Type,
-        /// The type asked for.
+        /// Type of the result.
         to: Type,
-    } ("{from} and {to} have different widths"), help "`cast` converts the number; `bitcast` only reinterprets its bits",
+    } ("`bitcast` from {from} to {to} changes the width"), help "convert the value with `cast`, or use a type of the same width",
     example "program p workgroup(1) {\n    %a = bitcast 1.0 to u64\n}";
 
-    /// A value is used only where its definition has been executed: after it, in its block or in blocks nested there.
+    /// The definition of a value dominates its uses: it precedes them in the same block or in an enclosing block.
     V005 OutOfScope {
         /// The value.
         value: String,
-    } ("{value} is not visible here"), help "yield it from the block that defines it",
+    } ("{value} is not in scope here"), help "yield it from the block that defines it",
     example "program p workgroup(1) {\n    if true {\n        %a = global_index\n    }\n    %b = add %a, 1\n}";
 
-    /// Nothing follows the terminator of a block.
+    /// The terminator is the last instruction of its block.
     V006 AfterTerminator {
         /// The terminator.
         op: &'static str,
@@ -287,59 +287,59 @@ error_table! {
     V007 MisplacedTerminator {
         /// The terminator.
         op: &'static str,
-        /// Where it stands, in words.
+        /// Kind of block, in words.
         place: &'static str,
     } ("`{op}` cannot end {place}"),
     help "the body ends in `return`, a loop in `continue` or `break`, other blocks in `yield`; `return` and `trap` may end any",
     example "program p workgroup(1) {\n    break\n}";
 
-    /// An exit gives as many values as its target takes.
+    /// An exit passes as many values as its target takes.
     V008 ExitCount {
         /// The terminator.
         op: &'static str,
-        /// How many the target takes.
+        /// Number of values that the target takes.
         expected: usize,
-        /// How many are given.
+        /// Number of values passed.
         found: usize,
-    } ("`{op}` gives {found} values, but {expected} are expected"),
-    help "`yield` and `break` give the results written after `->`, `continue` the parameters of the loop",
+    } ("`{op}` passes {found} values, but its target takes {expected}"),
+    help "`yield` and `break` pass the results declared after `->`, `continue` the loop parameters",
     example "program p workgroup(1) {\n    %a = if true -> u32 {\n        yield\n    } else {\n        yield 1\n    }\n}";
 
-    /// The values an exit gives have the types its target takes.
+    /// The values that an exit passes have the types of its target.
     V009 ExitType {
         /// The terminator.
         op: &'static str,
-        /// Which value, from 0.
+        /// Index of the value.
         position: usize,
-        /// The type the target takes.
+        /// Type that the target takes.
         expected: Type,
-        /// The type that is given.
+        /// Type passed.
         found: Type,
-    } ("value {position} of `{op}` is {found}, but {expected} is expected"), help "convert it with `cast`",
+    } ("value {position} of `{op}` is {found}, but its target takes {expected}"), help "convert it with `cast`",
     example "program p workgroup(1) {\n    %a = if true -> u32 {\n        yield 1.0\n    } else {\n        yield 1\n    }\n}";
 
     /// The cases of a switch are distinct.
     V010 DuplicateCase {
-        /// The case that stands twice.
+        /// The duplicate.
         case: u32,
-    } ("case {case} stands twice"), help "remove one of the two",
+    } ("duplicate case {case}"), help "remove one of the two",
     example "program p workgroup(1) {\n    switch 1 {\n        case 0 {\n        }\n        case 0 {\n        }\n        default {\n        }\n    }\n}";
 
-    /// Only writable objects are stored to.
+    /// The object of a store is writable.
     V011 NotWritable {
         /// The object.
         memory: String,
-    } ("`{memory}` can only be read"), help "declare it `read_write` or `write`",
+    } ("`{memory}` is read-only"), help "declare it `read_write` or `write`",
     example "program p workgroup(1) {\n    read x: [f32]\n    store x[0], 1.0\n}";
 
-    /// Only readable objects are loaded from.
+    /// The object of a load is readable.
     V012 NotReadable {
         /// The object.
         memory: String,
-    } ("`{memory}` can only be written"), help "declare it `read_write`",
+    } ("`{memory}` is write-only"), help "declare it `read_write`",
     example "program p workgroup(1) {\n    write x: [f32]\n    %a = load x[0]\n}";
 
-    /// Objects that several invocations can write can be accessed atomically: workgroup arrays and read_write storage.
+    /// Atomic accesses are to `read_write` storage or workgroup arrays.
     V014 AtomicSpace {
         /// The object.
         memory: String,
@@ -355,18 +355,19 @@ error_table! {
     } ("elements of type {element} of `{memory}` cannot be accessed atomically"), help "atomic elements are i32, u32, i64 and u64",
     example "program p workgroup(1) {\n    read_write atomic x: [f32]\n}";
 
-    /// An atomic access touches one element.
+    /// Atomic accesses are not wide.
     V016 WideAtomic {
         /// The object.
         memory: String,
-    } ("an atomic access to `{memory}` touches one element"), help "write one access for each element",
+    } ("an atomic access to `{memory}` takes a single element"), help "write one access for each element",
     example "program p workgroup(1) {\n    read_write atomic x: [u32]\n    %a, %b = load x[0]\n}";
 
     /// A uniform is one scalar, and is loaded as one.
     V017 IndexedUniform {
         /// The object.
         memory: String,
-    } ("`{memory}` is a uniform: one scalar, without an index"), help format!("write `load {memory}`, or declare an array: `uniform {memory}: [f32; 4]`"),
+    } ("`{memory}` is a uniform: one scalar, without an index"),
+    help format!("write `load {memory}`, or declare an array: `uniform {memory}: [f32; 4]`"),
     example "program p workgroup(1) {\n    uniform a: f32\n    %a = load a[0]\n}";
 
     /// An access to an array has an index.
@@ -376,81 +377,83 @@ error_table! {
     } ("an access to `{memory}` needs an index"), help format!("write `{memory}[index]`"),
     example "program p workgroup(1) {\n    read x: [f32]\n    %a = load x\n}";
 
-    /// A wide access touches two to four elements.
+    /// A wide access is to two to four elements.
     V019 TooWide {
-        /// How many elements it touches.
+        /// Number of elements.
         width: usize,
-    } ("an access touches at most 4 elements, not {width}"), help "write several accesses",
+    } ("an access to {width} elements is wider than 4"), help "write several accesses",
     example "program p workgroup(1) {\n    read x: [f32]\n    %a, %b, %c, %d, %e = load x[0]\n}";
 
-    /// An index that is known lies inside an object whose length is known.
+    /// A constant index is in bounds of an object of known length.
     V020 OutOfBounds {
         /// The object.
         memory: String,
-        /// The last element that is touched.
+        /// Last element of the access.
         index: u64,
-        /// The number of elements there are.
+        /// Length of the object.
         length: u64,
-    } ("element {index} of `{memory}` does not exist: it has {length}"), help "it would read as 0, and a store would be dropped; use a smaller index",
+    } ("element {index} of `{memory}` is out of bounds: the length is {length}"),
+    help format!("use an index below {length}; a load out of bounds gives 0, a store has no effect"),
     example "program p workgroup(1) {\n    workgroup x: [f32; 4]\n    %a = load x[4]\n}";
 
-    /// Only storage can have a length that is known at dispatch.
+    /// Workgroup and private arrays have a declared length; only storage can take its length from the argument.
     V021 NeedsLength {
         /// The object.
         memory: String,
-    } ("`{memory}` needs a length"), help "workgroup and private arrays have a fixed length, as in `[f32; 64]`",
+    } ("`{memory}` needs a length"), help "declare it with a length, as in `[f32; 64]`",
     example "program p workgroup(1) {\n    workgroup x: [f32]\n}";
 
-    /// Objects are not empty.
+    /// A declared length is at least 1.
     V022 ZeroLength {
         /// The object.
         memory: String,
     } ("`{memory}` has no elements"), help "give it a length of at least 1",
     example "program p workgroup(1) {\n    workgroup x: [f32; 0]\n}";
 
-    /// A workgroup has a size in each dimension that devices can run.
+    /// A workgroup has 1 to 1024 invocations in x and y, and 1 to 64 in z.
     V023 WorkgroupSize {
         /// The size.
         size: [u32; 3],
-        /// The largest in each dimension.
+        /// Maximum of each dimension.
         limit: [u32; 3],
-    } ("a workgroup of {size:?} is not possible"), help format!("use 1 to {limit:?} in the three dimensions"),
+    } ("a workgroup of {size:?} is outside [1, 1, 1] to {limit:?}"),
+    help "write `workgroup(64)`, `workgroup(8, 8)` or `workgroup(4, 4, 4)`",
     example "program p workgroup(0) {\n}";
 
-    /// A workgroup has no more invocations than devices can run.
+    /// A workgroup has at most 1024 invocations.
     V024 WorkgroupInvocations {
-        /// How many it has.
+        /// Number of invocations.
         count: u64,
-        /// How many it can have.
+        /// Maximum number.
         limit: u32,
-    } ("a workgroup of {count} invocations is too large"), help format!("the product of the sizes is at most {limit}"),
+    } ("a workgroup of {count} invocations exceeds {limit}"), help "reduce a dimension of the workgroup",
     example "program p workgroup(64, 64) {\n}";
 
-    /// The workgroup arrays of a program fit into the memory of a workgroup.
+    /// The workgroup arrays of a program take at most 32 KiB.
     V025 WorkgroupMemory {
         /// Bytes of all workgroup arrays.
         bytes: u64,
-        /// Bytes there are.
+        /// Maximum bytes.
         limit: u64,
-    } ("the workgroup arrays take {bytes} bytes"), help format!("there are {limit}; use smaller tiles"),
+    } ("the workgroup arrays take {bytes} bytes, more than {limit}"), help "use smaller arrays or narrower elements",
     example "program p workgroup(1) {\n    workgroup x: [f32; 100000]\n}";
 
-    /// The private arrays of a program fit into the memory of an invocation.
+    /// The private arrays of a program take at most 16 KiB.
     V026 PrivateMemory {
         /// Bytes of all private arrays.
         bytes: u64,
-        /// Bytes there are.
+        /// Maximum bytes.
         limit: u64,
-    } ("the private arrays take {bytes} bytes"), help format!("there are {limit} for an invocation; use storage"),
+    } ("the private arrays take {bytes} bytes, more than {limit} per invocation"), help "use smaller arrays, or storage",
     example "program p workgroup(1) {\n    private x: [f32; 100000]\n}";
 
-    /// Blocks nest only so deep that every device can compile them.
+    /// Blocks nest at most 64 deep.
     V027 NestingDepth {
-        /// How deep the program is.
+        /// Nesting depth of the program.
         depth: usize,
-        /// How deep it can be.
+        /// Maximum depth.
         limit: usize,
-    } ("blocks are nested {depth} deep"), help format!("at most {limit} are possible; split the program");
+    } ("blocks are nested {depth} deep, more than {limit}"), help "split the program, or join nested conditions with `and`";
 
     /// Memory objects and constants of a program have distinct names.
     V028 DuplicateName {
@@ -466,11 +469,11 @@ error_table! {
     } ("`{name}` cannot be a name"), help "use letters, digits and `_`, not starting with a digit, and not `true`, `false` or a type",
     example "program p workgroup(1) {\n    const true: u32 = 1\n}";
 
-    /// Barriers and broadcasts are executed by all invocations of a workgroup together, subgroup operations by all of a subgroup.
+    /// Barriers and broadcasts are in workgroup-uniform control flow, subgroup operations in subgroup-uniform control flow.
     V030 Divergent {
         /// The operation.
         op: &'static str,
-        /// The workgroup or the subgroup.
+        /// Workgroup or subgroup.
         scope: Scope,
     } ("`{op}` needs {scope}-uniform control flow: some invocations of a {scope} may reach it and others not"),
     help match scope {
@@ -492,9 +495,9 @@ error_table! {
 
     /// A print has as many `{}` as operands.
     V032 PrintPlaceholders {
-        /// How many `{}` there are.
+        /// Number of `{}`.
         placeholders: usize,
-        /// How many operands there are.
+        /// Number of operands.
         operands: usize,
     } ("the text has {placeholders} `{{}}`, but there are {operands} operands"), help "write one `{}` for each operand",
     example "program p workgroup(1) {\n    print \"i = {}\"\n}";
@@ -503,7 +506,8 @@ error_table! {
     V033 LaunchSize {
         /// The grid, in invocations.
         elements: [u32; 3],
-    } ("a launch of {elements:?} is not possible"), help "each dimension is at least 1, and whole workgroups make fewer than 2^32 invocations",
+    } ("a launch of {elements:?} invocations is empty or has 2^32 or more"),
+    help "use dimensions of at least 1 that, in whole workgroups, make fewer than 2^32 invocations",
     example "program p workgroup(1) launch(65536, 65536) {\n}";
 
     /// Programs and pipelines of a module have distinct names.
@@ -513,7 +517,7 @@ error_table! {
     } ("there are two programs or pipelines named `{name}`"), help "rename one of the two",
     example "program p workgroup(1) {\n}\nprogram p workgroup(1) {\n}";
 
-    /// The default of a uniform is a value that its element type has.
+    /// The default of a uniform is in the range of its element type.
     V035 DefaultRange {
         /// The uniform.
         name: String,
@@ -521,7 +525,7 @@ error_table! {
         element: Element,
         /// The default.
         value: Literal,
-    } ("the default of `{name}` is {value}, which is not a value of {element}"), help "use a value in its range",
+    } ("the default of `{name}` is {value}, which is not a value of {element}"), help format!("use a value in the range of {element}"),
     example "program p workgroup(1) {\n    uniform a: u8 = 300\n}";
 
     /// A pipeline runs programs of its module.
@@ -531,22 +535,22 @@ error_table! {
     } ("there is no program `{name}` in this module"), help "write the program into the same file",
     example "pipeline p {\n    run q grid(1)\n}";
 
-    /// The arguments of a dispatch fit the objects of its program, and its grid is one that can be run.
+    /// The arguments and the grid of a dispatch in a pipeline are valid for its program.
     V037 Misfit {
         /// The program.
         program: String,
-        /// What does not fit.
+        /// Error of the binding or the grid.
         error: Box<crate::Error>,
-    } ("`{program}` cannot be run like this: {error}"), help error.help(),
+    } ("invalid dispatch of `{program}`: {error}"), help error.help(),
     example "program q workgroup(1) {\n    read x: [f32; 2]\n}\npipeline p {\n    in x: [f32; 1]\n    run q grid(1) x = x\n}";
 
-    /// A uniform scalar is loaded as what it is declared.
+    /// A uniform scalar is loaded as its declared type.
     V038 UniformType {
         /// The object.
         memory: String,
         /// Its type.
         element: Element,
-        /// The type of the access.
+        /// Type of the access.
         found: Element,
     } ("`{memory}` is a uniform of type {element}, and is loaded as {found}"),
     help format!("write `load {memory}`, and convert the value with `bitcast` or `cast`"),
@@ -554,7 +558,7 @@ error_table! {
 }
 
 impl Fault {
-    /// Whether the program is right all the same.
+    /// Returns true if the program is valid despite this diagnostic.
     pub fn is_warning(&self) -> bool {
         matches!(self, Fault::SameValueRace { .. })
     }

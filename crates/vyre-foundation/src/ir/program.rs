@@ -260,9 +260,9 @@ pub enum TypeError {
     },
     /// Types of different widths cannot be reinterpreted as each other.
     Width {
-        /// The operand's type.
+        /// Type of the operand.
         from: Type,
-        /// The type asked for.
+        /// Type of the result.
         to: Type,
     },
 }
