@@ -11,7 +11,7 @@ use vyre_foundation::optimizer::{self, Request};
 use vyre_foundation::run_line::{assignment, count};
 use vyre_foundation::{Validated, validate};
 use vyre_runtime::frontier::{Config, Engine, Iteration, Needs};
-use vyre_runtime::graph::cache::{self, Cache, Found};
+use vyre_runtime::graph::cache::{self, Cache, Lookup};
 use vyre_runtime::graph::sssp::Distances;
 use vyre_runtime::graph::{self, Edges, Family, Graph, Progress, UNREACHED, Weights};
 
@@ -332,10 +332,10 @@ fn graph(args: &Args) -> Result<(Graph, bool), Error> {
     let (Some(origin), Some(folder)) = (origin, folder) else { return Ok((build()?, false)) };
     let origin = format!("{} {origin}", if args.symmetric { "symmetric" } else { "as it is" });
     let (graph, found) = Cache::kept_in(folder.subfolder("graphs")).graph(&origin, build)?;
-    if let Found::Damaged(problem) = &found {
+    if let Lookup::Damaged(problem) = &found {
         devices::warn(problem.clone());
     }
-    Ok((graph, found == Found::Kept))
+    Ok((graph, found == Lookup::Hit))
 }
 
 impl Algorithm {

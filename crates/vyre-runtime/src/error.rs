@@ -1,4 +1,4 @@
-//! The one error of this crate.
+//! Error table of the crate.
 
 use std::path::PathBuf;
 
@@ -13,36 +13,36 @@ error_table! {
     /// Errors of pipelines, megakernels and graph algorithms.
     #[derive(Clone, Debug, PartialEq)]
     pub enum Error wraps {
-        /// A device, a buffer, an argument, a grid or a plan that cannot be used.
+        /// Error of the driver: device, buffer, argument, grid or plan.
         Driver(#[from] error: vyre_driver::Error) message("{0}"), code error.code(), help error.help();
-        /// The device of a session is gone.
+        /// A session lost its device.
         DeviceLost {
             /// Error of the device.
             error: vyre_driver::Error,
-            /// Numbers in the session of the items that were taken from the queue and are not known to be done.
+            /// Sequence numbers of the items that left the queue and did not complete.
             items: Vec<u64>,
         } message("{error}"), code error.code(), help error.help();
     };
 
-    /// A launch is planned for a device that can run nothing.
+    /// A launch policy was given a device limit of 0.
     D024 ZeroLimit {
-        /// What is 0.
+        /// The limit.
         field: &'static str,
     } ("{field} of the device is 0"), help "give the limits that the device reports";
 
-    /// A threshold that nothing can reach.
+    /// A threshold of more than 100 %.
     D025 Threshold {
-        /// Which one.
+        /// The threshold.
         field: &'static str,
-        /// What it is.
+        /// Value of the threshold, in basis points.
         bps: u16,
-    } ("{field} is {bps} basis points, but all there is are 10000"), help "give at most 10000 basis points";
+    } ("{field} is {bps} basis points, but at most 10000 (100 %) are possible"), help "give at most 10000 basis points";
 
     /// A fused launch that cannot keep a limit of its dispatches.
     D028 UnplannedLimit {
         /// The program of the launch.
         launch: String,
-        /// The limit, and why the launch does not keep it.
+        /// The limit, and the reason why the launch does not keep it.
         reason: UnplannedLimit,
     } ("the fused launch `{launch}` cannot keep the limits of its dispatches: {reason}"),
     help "plan the pipeline for these limits: `pipeline.limits(limits)` before `plan`";
@@ -51,132 +51,132 @@ error_table! {
     D029 IncompletePlan {
         /// Position of the first dispatch that is missing, repeated or unknown.
         dispatch: usize,
-        /// How often the plan executes it.
+        /// Executions of this dispatch in the plan.
         planned: usize,
         /// Number of recorded dispatches.
         recorded: usize,
-    } ("the plan executes dispatch {dispatch} {planned} times, but 0..{recorded} were recorded, to be executed once each"),
+    } ("the plan executes dispatch {dispatch} {planned} times, but must execute each of 0..{recorded} once"),
     help "this is a bug in vyre, unless the fields of the plan were changed: please report it, with the pipeline";
 
-    /// A program that is no operation of a megakernel.
+    /// A program that cannot be an operation of a megakernel.
     D030 NotAnOp {
         /// The program.
         program: String,
-        /// What is wrong with it.
+        /// Violated rule.
         reason: BadOp,
     } ("`{program}` cannot be an operation: {reason}"),
-    help "its objects are `input`, `output`, `param`, or `hits` with `hit_count`, of 32-bit elements";
+    help "declare only `input`, `output`, `param`, and `hits` with `hit_count`, all of 32-bit elements";
 
-    /// A handle that names no memory.
+    /// An unknown or freed handle.
     D031 NoSuchHandle {
         /// The handle.
         handle: u32,
-    } ("handle {handle} names no memory of this session"),
-    help "use a handle that this session has given, before it is freed";
+    } ("handle {handle} is not a live allocation of this session"),
+    help "use a handle that `allocate` of this session returned, before it is freed";
 
-    /// A file that holds no graph.
+    /// A malformed graph file.
     D032 GraphFile {
         /// The file.
         file: PathBuf,
-        /// The line, counted from 1, if one is to blame.
+        /// Line of the fault, counted from 1, if it has one.
         line: Option<u64>,
-        /// What is wrong.
+        /// The fault.
         reason: BadFile,
     } ("{}{}: {reason}", file.display(), line.map_or(String::new(), |line| format!(":{line}"))),
     help "graphs are Matrix Market (.mtx), GAP (.sg, .wsg), or lines `SOURCE TARGET [WEIGHT]`; texts may be .gz";
 
-    /// A result that was checked by other means is wrong.
+    /// A result that failed verification on the host.
     D034 WrongResult {
-        /// What was computed.
+        /// Name of the algorithm.
         algorithm: &'static str,
-        /// The first node for which it is wrong.
+        /// The first wrong node.
         node: u32,
-        /// What is wrong.
+        /// Actual and expected value.
         reason: String,
     } ("the result of {algorithm} is wrong at node {node}: {reason}"),
     help "this is a bug in vyre or in a driver: please report it, with the graph";
 
-    /// The algorithm needs a graph whose every edge has its reverse.
+    /// A directed graph, given to an algorithm for undirected ones.
     D035 NotSymmetric ("the graph is directed"),
-    help "let every edge be followed both ways, with `Graph::symmetric` or `--symmetric`";
+    help "add the reverse of every edge, with `Graph::symmetric` or `--symmetric`";
 
     /// A tenant that a megakernel does not have.
     D036 NoSuchTenant {
         /// The tenant.
         tenant: u32,
-        /// How many there are.
+        /// Number of tenants of the session.
         count: u32,
     } ("there is no tenant {tenant}: the session has {count}"),
     help "give the session a share for each tenant, and count tenants from 0";
 
-    /// A handle that names memory of another tenant.
+    /// A handle of another tenant.
     D037 ForeignHandle {
         /// The handle.
         handle: u32,
-        /// Who used it.
+        /// Tenant of the item or call.
         tenant: u32,
     } ("handle {handle} does not belong to tenant {tenant}"),
-    help "use handles with the tenant that they were given to";
+    help "use a handle only with the tenant that allocated it";
 
-    /// A tenant asks for more of the arena than it may have.
+    /// An allocation beyond the arena quota of a tenant.
     D038 OverQuota {
         /// The tenant.
         tenant: u32,
-        /// Bytes that it asks for.
+        /// Size of the allocation in bytes.
         requested: u64,
-        /// Bytes that it may still have.
+        /// Bytes left in the quota.
         available: u64,
-    } ("tenant {tenant} asks for {requested} bytes of the arena, but may have {available} more"),
-    help "free what the tenant does not need, or give it a larger share";
+    } ("tenant {tenant} requests {requested} bytes of the arena, but {available} bytes of its quota are left"),
+    help "free handles of the tenant, or give it a larger share";
 
-    /// A file that should hold a graph that was built before and does not. It was deleted, and the graph built again.
+    /// A damaged file of the graph cache, which was deleted.
     D039 CachedGraph {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The damage.
         reason: Damage,
     } ("{}: {reason}", file.display()), help "nothing to do: it was deleted, and the graph was built again";
 
-    /// The operating system gave no thread.
+    /// The operating system refused to create a thread.
     D040 NoThread {
         /// Purpose of the thread.
         purpose: &'static str,
         /// Error of the operating system.
         reason: String,
-    } ("no thread for {purpose}: {reason}"),
-    help "raise the limits of the process on threads and memory (`ulimit -u`, `ulimit -v`), or drop sessions that are not needed";
+    } ("cannot start a thread for {purpose}: {reason}"),
+    help "raise the limits of the process on threads and memory (`ulimit -u`, `ulimit -v`), or drop unused sessions";
 
-    /// A megakernel session has no handle left to give.
+    /// The handle space of a megakernel session is exhausted.
     D041 OutOfHandles {
-        /// Handles in use.
+        /// Live handles.
         live: u32,
-    } ("the session has no handle left: {live} are in use, and a handle is never given twice"),
-    help "free handles, or allocate fewer and larger parts; a session that has given 2^32 handles has to be replaced";
+    } ("the session has no handle left: {live} are live, and handles are never reused"),
+    help "free handles, or make fewer and larger allocations; replace a session that has issued 2^32 handles";
 
     /// A dispatch binds a buffer of another pipeline.
     D042 ForeignBuffer {
-        /// Object that it is bound to.
+        /// Object that the buffer is bound to.
         object: String,
     } ("`{object}` is bound to a buffer of another pipeline"),
-    help "bind what `buffer` or `attach` of this pipeline returned";
+    help "bind a buffer that `buffer` or `attach` of this pipeline returned";
 
     /// A frontier of another engine.
     D043 ForeignFrontier ("the frontier belongs to another engine, which may have another graph"),
-    help "use frontiers with the engine whose `frontier` made them";
+    help "create the frontier with `frontier` of the engine that advances it";
 
-    /// A node that the graph does not have.
+    /// A node that is not in the graph.
     D046 NoSuchNode {
         /// The node.
         node: u32,
         /// Number of nodes.
         nodes: u32,
-    } ("node {node} is outside of a graph of {nodes} nodes"),
+    } ("node {node} is out of bounds of a graph of {nodes} nodes"),
     help match nodes {
         0 => "use a graph that has nodes".to_owned(),
         nodes => format!("use a node from 0 to {}", nodes - 1),
     };
 
-    /// A fixed topology that follows no edges, so that a traversal would never end.
+    /// A fixed topology that follows no edges, with which a traversal would not terminate.
     D047 FixedTopology {
         /// The topology.
         topology: &'static str,
@@ -187,11 +187,11 @@ error_table! {
     D048 OverMemoryLimit {
         /// Subject of the estimate, with its size.
         subject: String,
-        /// Bytes that are needed.
+        /// Required bytes.
         required: u64,
-        /// Bytes that are allowed.
+        /// Limit in bytes.
         limit: u64,
-    } ("{subject}: {required} bytes of memory are needed, but the limit is {limit}"),
+    } ("{subject}: {required} bytes of memory are required, but the limit is {limit}"),
     help "use a smaller graph, number its nodes without gaps, or raise the limit (`--memory-limit BYTES`)";
 }
 

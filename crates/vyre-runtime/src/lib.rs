@@ -1,8 +1,7 @@
-//! What runs more than one dispatch: [pipelines](pipeline), [megakernels](megakernel) for work in small pieces, and algorithms on
-//! [graphs](graph) that follow the edges of [frontiers](frontier).
+//! Execution of more than one dispatch: [pipelines](pipeline), [megakernels](megakernel) for queues of small work items, and
+//! [graph](graph) algorithms on a [frontier](frontier) engine.
 //!
-//! The runtime names no backend. It plans with the [planners](vyre_driver::plan) of the driver, and runs what they decide on
-//! whichever device it is given.
+//! The runtime depends on no backend. It plans with the [planners](vyre_driver::plan) of the driver and runs on any device.
 
 mod error;
 pub mod frontier;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use vyre_driver::PrivateFolder;
 use vyre_runtime::Error;
-use vyre_runtime::graph::cache::{self, Cache, Found};
+use vyre_runtime::graph::cache::{self, Cache, Lookup};
 use vyre_runtime::graph::{self, BadFile, BadRows, Edge, Edges, Family, Graph, Weights};
 
 /// A file that is removed again.
@@ -270,13 +270,13 @@ fn graphs_are_kept() {
     let plain = Edges { weights: Weights::None, symmetric: true, ..directed.clone() };
     for (origin, edges) in [("directed", directed), ("real", real), ("plain", plain)] {
         let built = Graph::new(&edges).unwrap();
-        assert_eq!(cache.graph(origin, || Ok(built.clone())).unwrap(), (built.clone(), Found::Built));
-        assert_eq!(cache.graph(origin, never).unwrap(), (built, Found::Kept));
+        assert_eq!(cache.graph(origin, || Ok(built.clone())).unwrap(), (built.clone(), Lookup::Miss));
+        assert_eq!(cache.graph(origin, never).unwrap(), (built, Lookup::Hit));
     }
     assert_eq!(kept_files(&folder).len(), 3);
     let small = Graph::new(&edges(3, &[(0, 1)], true)).unwrap();
     for _ in 0..2 {
-        assert_eq!(cache.graph("small", || Ok(small.clone())).unwrap().1, Found::Built, "not worth a file");
+        assert_eq!(cache.graph("small", || Ok(small.clone())).unwrap().1, Lookup::Miss, "not worth a file");
     }
     let (kept, _) = cache.graph("real", never).unwrap();
     for file in kept_files(&folder) {
@@ -286,7 +286,7 @@ fn graphs_are_kept() {
     assert_eq!(kept.clone().symmetric().unwrap().nodes(), 1024, "a graph does not depend on its file");
     // A file where the folder should be.
     std::fs::write(&folder, "").unwrap();
-    assert_eq!(cache.graph("real", || Ok(kept.clone())).unwrap(), (kept, Found::Built));
+    assert_eq!(cache.graph("real", || Ok(kept.clone())).unwrap(), (kept, Lookup::Miss));
     std::fs::remove_file(&folder).unwrap();
 }
 
@@ -311,15 +311,15 @@ fn damaged_graphs_are_built_again() {
     for bytes in bad {
         std::fs::write(&file, &bytes).unwrap();
         let (graph, found) = cache.graph("it", || Ok(built.clone())).unwrap();
-        let Found::Damaged(Error::CachedGraph { file: reported, .. }) = found else { panic!("{found:?}") };
+        let Lookup::Damaged(Error::CachedGraph { file: reported, .. }) = found else { panic!("{found:?}") };
         assert!(graph == built && reported == file);
-        assert_eq!(cache.graph("it", never).unwrap().1, Found::Kept);
+        assert_eq!(cache.graph("it", never).unwrap().1, Lookup::Hit);
     }
     // A file of another graph.
     cache.graph("other", || Ok(built.clone())).unwrap();
     std::fs::remove_file(&file).unwrap();
     std::fs::rename(kept_files(&folder).remove(0), &file).unwrap();
-    assert!(matches!(cache.graph("it", || Ok(built.clone())).unwrap().1, Found::Damaged(_)));
+    assert!(matches!(cache.graph("it", || Ok(built.clone())).unwrap().1, Lookup::Damaged(_)));
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -406,7 +406,7 @@ fn kept_graphs_are_limited() {
     cache.graph("it", || Ok(built)).unwrap();
     exceeds(1000, || cache.graph("it", never).map(|(graph, _)| graph));
     exceeds(1000, || cache::inspect(&kept_files(&folder)[0]));
-    assert_eq!(cache.graph("it", never).unwrap().1, Found::Kept, "it is not deleted");
+    assert_eq!(cache.graph("it", never).unwrap().1, Lookup::Hit, "it is not deleted");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

@@ -1,18 +1,18 @@
-//! The programs of the engine: one for each way to follow the edges of a frontier, made from what a caller does with one edge.
+//! Programs of the engine: push, pull, gather, count and filter, generated from a step's action on one edge.
 //!
-//! A frontier is a set of nodes, as `bits` and, where somebody pushes from it, as a `queue`; `counts` has how many nodes it has and how
-//! many edges leave them. Objects are bound by these names:
+//! A frontier is a bitmap (`bits`) and, for pushes, a `queue`; `counts` holds the numbers of its nodes and of their outgoing edges. Objects
+//! are bound by these names:
 //!
-//! | | |
+//! | object | contents |
 //! |---|---|
-//! | `offsets`, `targets` | the rows of outgoing edges; `stride` and `first` tell where in `offsets` those of a node are |
-//! | `order`, `starts`, `sliced` | the slices of rows of incoming edges |
-//! | `weights` | those of the outgoing edges for a push, of the incoming ones for a pull |
+//! | `offsets`, `targets` | rows of outgoing edges; the row of `node` begins at `offsets[node * stride + first]` |
+//! | `order`, `starts`, `sliced` | slices of the rows of incoming edges |
+//! | `weights` | weights of outgoing edges in a push, of incoming edges in a pull |
 //! | `bits`, `queue`, `counts`, `grid` | the frontier |
-//! | `next`, `next_queue`, `next_counts` | the one that is made |
+//! | `next`, `next_queue`, `next_counts` | the next frontier |
 //!
-//! They are compiled for the profile `dataflow`: most edges lead to nodes that somebody has reached before, and its passes look for something to
-//! change before an atomic changes it. So nobody looks here.
+//! They are compiled for the profile `dataflow`: most edges lead to visited nodes, and its pass `guard_idempotent_atomics` inserts a load
+//! that skips an atomic without effect. The atomics here are therefore unconditional.
 
 use vyre_foundation::build::{Kernel, Object, Read, Val, kernel};
 use vyre_foundation::ir::Program;
@@ -23,11 +23,11 @@ use crate::graph::{SLICE, UNREACHED};
 
 /// Nodes of a word of `bits`.
 pub(super) const WORD: u32 = 32;
-/// Workgroups along x of an indirect grid; there are no more than that in one dimension.
+/// Maximum workgroups along x of an indirect grid; more are folded into y.
 const FOLD: u32 = 1 << 15;
 
-/// Follows the edges of a queue. Nodes that are admitted become bits; with `appends`, also a queue, and they are counted. A node with as many edges
-/// as a workgroup has lanes is followed by all of them.
+/// Push: visits the edges of the nodes in the queue. Admitted nodes are set in the bitmap; with `appends`, they are also enqueued and
+/// counted. A node with at least as many edges as lanes is processed by the whole workgroup.
 pub(super) fn push(name: &str, step: &Step, appends: bool, lanes: u32) -> Result<Program, Error> {
     Ok(kernel(name, [lanes, 1, 1], |k| {
         let (rows, targets) = (Rows::new(k), k.read::<u32>("targets"));
@@ -70,7 +70,7 @@ pub(super) fn push(name: &str, step: &Step, appends: bool, lanes: u32) -> Result
     })?)
 }
 
-/// Every node that a caller wants looks for edges that come from the frontier. A workgroup has a slice of rows.
+/// Pull: every candidate node scans its incoming edges for sources in the frontier. A workgroup processes a slice of rows.
 pub(super) fn pull(name: &str, step: &Step, examined: bool) -> Result<Program, Error> {
     Ok(kernel(name, [SLICE, 1, 1], |k| {
         let (bits, next) = (k.read::<u32>("bits"), k.atomic::<u32>("next"));
@@ -79,12 +79,12 @@ pub(super) fn pull(name: &str, step: &Step, examined: bool) -> Result<Program, E
         let order = k.read::<u32>("order");
         let target = order.load(k.global_index());
         let trips = k.var(0u32);
-        let wanted = k.global_index().lt(order.len());
-        let wanted = match &visitor.wants {
-            Some(wants) => wanted & wants(target),
-            None => wanted,
+        let inside = k.global_index().lt(order.len());
+        let scans = match &visitor.is_candidate {
+            Some(is_candidate) => inside & is_candidate(target),
+            None => inside,
         };
-        k.if_(wanted, || {
+        k.if_(scans, || {
             let admitted = k.var(0u32);
             slice(k, |index, source| {
                 k.if_(source.eq(UNREACHED), || k.break_());
@@ -108,7 +108,8 @@ pub(super) fn pull(name: &str, step: &Step, examined: bool) -> Result<Program, E
     })?)
 }
 
-/// Calls `body` with each place of the row of an invocation, and what stands there, in a program with workgroups of [`SLICE`].
+/// Emits a loop over the invocation's row of a slice, and calls `body` with the index and the target of each edge. The workgroup size must
+/// be [`SLICE`].
 pub(crate) fn slice<'k>(k: &'k Kernel, body: impl FnOnce(Val<'k, u32>, Val<'k, u32>)) {
     let (starts, targets) = (k.read::<u32>("starts"), k.read::<u32>("sliced"));
     let (start, end) = (starts.load(k.group_index()), starts.load(k.group_index() + 1));
@@ -116,7 +117,7 @@ pub(crate) fn slice<'k>(k: &'k Kernel, body: impl FnOnce(Val<'k, u32>, Val<'k, u
     k.for_range_step(start, end, SLICE, |column| body(column + lane, targets.load(column + lane)));
 }
 
-/// Calls `body` with each node of a word.
+/// Emits a loop over the set bits of a bitmap word, and calls `body` with each node.
 pub(crate) fn nodes<'k>(k: &'k Kernel, word: Val<'k, u32>, bits: Val<'k, u32>, body: impl FnOnce(Val<'k, u32>)) {
     let rest = k.var(bits);
     k.while_(
@@ -129,7 +130,7 @@ pub(crate) fn nodes<'k>(k: &'k Kernel, word: Val<'k, u32>, bits: Val<'k, u32>, b
     );
 }
 
-/// Where the outgoing edges of nodes are, or some of each: an offset for each kind stands in front of its edges.
+/// Rows of outgoing edges, possibly split: each node has `stride` offsets, and `first` selects the kind of edges.
 struct Rows<'k> {
     offsets: Object<'k, u32, Read>,
     stride: Val<'k, u32>,
@@ -155,16 +156,15 @@ impl<'k> Rows<'k> {
     }
 }
 
-/// Writes zeros.
+/// Clears `words`.
 pub(super) fn empty() -> Result<Program, Error> {
     Ok(kernel("empty", [64, 1, 1], |k| k.write::<u32>("words").store(k.global_index(), 0))?)
 }
 
-/// Words that a workgroup counts, with a lane for each bit.
+/// Words counted by a workgroup, with a lane for each bit.
 pub(super) const COUNTED: u32 = 8;
 
-/// Counts the nodes of `bits` and the edges that leave them. Going through all nodes in order is faster than to look at those that are
-/// admitted, wherever they are.
+/// Counts the nodes of `bits` and their outgoing edges. A sequential scan of all nodes is faster than random access to the admitted ones.
 pub(super) fn count() -> Result<Program, Error> {
     Ok(kernel("count", [WORD, 1, 1], |k| {
         let (bits, rows) = (k.read::<u32>("bits"), Rows::new(k));
@@ -184,10 +184,10 @@ pub(super) fn count() -> Result<Program, Error> {
     })?)
 }
 
-/// Words that an invocation writes to the queue, for one change of its size.
+/// Words gathered by an invocation with one atomic on the queue size.
 pub(super) const GATHERED: u32 = 8;
 
-/// Writes the nodes of some words to the queue, in no order, and how many they are to its size.
+/// Stream compaction: appends the nodes of a range of bitmap words to the queue, in unspecified order.
 pub(super) fn gather() -> Result<Program, Error> {
     Ok(kernel("gather", [64, 1, 1], |k| {
         let (bits, queue, size) = (k.read::<u32>("bits"), k.mutable::<u32>("queue"), k.atomic::<u32>("size"));
@@ -208,7 +208,7 @@ pub(super) fn gather() -> Result<Program, Error> {
     })?)
 }
 
-/// How many workgroups push from a queue.
+/// Computes the indirect grid of a push from a queue.
 pub(super) fn grid(lanes: u32) -> Result<Program, Error> {
     Ok(kernel("grid", [1, 1, 1], |k| {
         let (counts, grid) = (k.read::<u32>("counts"), k.write::<u32>("grid"));
@@ -219,7 +219,7 @@ pub(super) fn grid(lanes: u32) -> Result<Program, Error> {
     })?)
 }
 
-/// Keeps the nodes of a frontier for which something holds, in `next`.
+/// Writes the nodes of a frontier that satisfy a predicate to `next`, and counts them.
 pub(super) fn filter(name: &str, test: fn(&Kernel) -> super::Test<'_>) -> Result<Program, Error> {
     Ok(kernel(name, [64, 1, 1], |k| {
         let (bits, rows) = (k.read::<u32>("bits"), Rows::new(k));
@@ -240,7 +240,7 @@ pub(super) fn filter(name: &str, test: fn(&Kernel) -> super::Test<'_>) -> Result
     })?)
 }
 
-/// Does something with each node of a frontier.
+/// Runs an action on each node of a frontier.
 pub(super) fn compute(name: &str, body: fn(&Kernel) -> super::Body<'_>) -> Result<Program, Error> {
     Ok(kernel(name, [64, 1, 1], |k| {
         let body = body(k);

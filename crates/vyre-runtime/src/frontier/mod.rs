@@ -1,18 +1,18 @@
-//! Frontiers: sets of nodes of a graph that become other sets by following edges, on any device.
+//! Direction-optimizing frontier engine: advances sets of nodes along edges, by push or pull, on any device.
 //!
 //! ```text
-//! Frontier   how many nodes it has, and how many edges leave them
-//!   → policy   is asked before every step, with what the step before was
-//!   → topology sparse       edges are pushed from a queue to a queue
-//!              hybrid       from a queue to a bit for each node, of which a queue is made
-//!              dense        nodes look for edges that come from the frontier
-//!              fused dense  the same, several steps without a word to the host
-//!              memory-constrained   as hybrid, with a queue for as many nodes at a time as the plan of memory has room for
-//!   → Iteration  what was decided and why, and what it took
+//! Frontier   numbers of its nodes and of their outgoing edges
+//!   → policy   chooses a topology for every step, with hysteresis
+//!   → topology sparse       push from a queue to a queue
+//!              hybrid       push from a queue to a bitmap; the queue of the next step is gathered from the bitmap
+//!              dense        pull: nodes scan their incoming edges for sources in the frontier
+//!              fused dense  several pulls in one submission
+//!              memory-constrained   hybrid in parts, with a queue that is bounded by the memory plan
+//!   → Iteration  topology, reason, time and examined edges
 //! ```
 //!
-//! A [`Step`] says once what is done with an edge; the programs of all topologies are made of it. Whether a node has been reached twice in
-//! one step makes no difference: a bit is set once, so nothing is done twice for it in the next.
+//! A [`Step`] defines the action on one edge; the programs of all topologies are generated from it. A node that several edges admit in one
+//! step is in the next frontier once, since its bit is set once.
 
 mod kernels;
 
@@ -41,71 +41,71 @@ use kernels::WORD;
 pub use crate::megakernel::policy::Topology;
 pub(crate) use kernels::{nodes, slice};
 
-/// An edge whose source is in the frontier.
+/// An edge from the frontier, in a program under construction.
 #[derive(Clone, Copy)]
 pub struct Edge<'k> {
-    /// Where it begins.
+    /// Source node, which is in the frontier.
     pub source: Val<'k, u32>,
-    /// Where it ends.
+    /// Target node.
     pub target: Val<'k, u32>,
-    /// Where its weight is, in the object `weights`.
+    /// Index of the edge's weight in the object `weights`.
     pub index: Val<'k, u32>,
 }
 
-/// What a step does, as a part of a program.
+/// Action of a step on edges, in a program under construction.
 pub struct Visitor<'k> {
     pub(crate) visit: Box<dyn Fn(Edge<'k>) -> Val<'k, bool> + 'k>,
-    pub(crate) wants: Option<Test<'k>>,
+    pub(crate) is_candidate: Option<Test<'k>>,
 }
 
 impl<'k> Visitor<'k> {
-    /// Does this with every edge. It says whether the target is in the next frontier; a target may be visited by several edges at
-    /// once.
+    /// Emits the action on one edge. It returns true to admit the target to the next frontier. Several edges may visit a target
+    /// concurrently.
     pub fn new(visit: impl Fn(Edge<'k>) -> Val<'k, bool> + 'k) -> Visitor<'k> {
-        Visitor { visit: Box::new(visit), wants: None }
+        Visitor { visit: Box::new(visit), is_candidate: None }
     }
 
-    /// Only targets for which this holds need to be visited.
+    /// Restricts pulls to targets that satisfy a predicate, such as unvisited ones.
     #[must_use]
-    pub fn wanting(self, wants: impl Fn(Val<'k, u32>) -> Val<'k, bool> + 'k) -> Visitor<'k> {
-        Visitor { wants: Some(Box::new(wants)), ..self }
+    pub fn pull_candidates(self, is_candidate: impl Fn(Val<'k, u32>) -> Val<'k, bool> + 'k) -> Visitor<'k> {
+        Visitor { is_candidate: Some(Box::new(is_candidate)), ..self }
     }
 }
 
-/// What is done with the edges of a frontier.
+/// A step: the action on the edges of a frontier.
 #[derive(Clone, Copy)]
 pub struct Step {
-    /// Names the programs that are made of it; no other step has it.
+    /// Name of the step and prefix of its programs' names; must be unique.
     pub name: &'static str,
-    /// Declares the memory that it uses, which is bound by name, and says what is done.
+    /// Declares the objects of the step, which are bound by name, and returns its action.
     pub visit: fn(&build::Kernel) -> Visitor<'_>,
-    /// A target that was admitted need not be visited again in the same step.
+    /// Early exit: a pull stops scanning the incoming edges of a target once the target is admitted.
     pub until_admitted: bool,
 }
 
-/// Whether a node stays in a frontier.
+/// Predicate on a node.
 pub type Test<'k> = Box<dyn Fn(Val<'k, u32>) -> Val<'k, bool> + 'k>;
-/// What is done with a node.
+/// Action on a node.
 pub type Body<'k> = Box<dyn Fn(Val<'k, u32>) + 'k>;
 
 /// Arguments of a program, by name.
 pub type NamedArguments<'a> = Vec<(&'a str, Argument)>;
 
-/// How an engine works.
+/// Configuration of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What decides.
+    /// Policy that chooses topologies.
     pub policy: Policy,
-    /// Device memory that may be used; without this, what the device has.
+    /// Limit on device memory in bytes; `None`: the memory of the device.
     pub budget: Option<u64>,
-    /// Always this topology, instead of what the policy says, wherever it is possible.
+    /// Fixed topology, unless the frontier is empty or memory is constrained.
     pub fixed: Option<Topology>,
-    /// Steps are remembered, with the edges that were looked at, which takes some time.
+    /// Records an [`Iteration`] for each step, and counts the edges that pulls examine, at some cost.
     pub explains: bool,
 }
 
 impl Default for Config {
-    /// The square root of all edges is still sparse; about a fifteenth of them is dense.
+    /// Log-density thresholds: up to 50 % (the square root of all edges) is sparse, 83 % and more is dense.
     fn default() -> Config {
         let policy =
             Policy { sparse_frontier_threshold_bps: 5000, dense_frontier_threshold_bps: 8300, ..Policy::default() };
@@ -113,10 +113,10 @@ impl Default for Config {
     }
 }
 
-/// Device buffers of a computation, from which an engine plans a memory budget.
+/// Device buffers of a computation, from which an engine plans its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Frontiers that exist at the same time.
+    /// Frontiers that are live at the same time.
     pub frontiers: u32,
     /// Steps read the weights of edges.
     pub weights: bool,
@@ -125,7 +125,8 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// One frontier, the rows of outgoing edges, and `arrays` arrays with an element of 4 bytes for each node.
+    /// Returns the needs of a traversal: one frontier, the rows of outgoing edges, and `arrays` arrays with an element of 4 bytes for each
+    /// node.
     pub fn traversal(graph: &Graph, arrays: u8) -> Needs {
         let (nodes, edges) = (u64::from(graph.nodes()), u64::from(graph.edges()));
         let mut buffers = vec![nodes + 1, edges];
@@ -134,24 +135,24 @@ impl Needs {
     }
 }
 
-/// What a step of a frontier was, and why.
+/// Record of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Iteration {
     /// Nodes of the frontier.
     pub nodes: u32,
-    /// Edges that leave them.
+    /// Outgoing edges of the frontier.
     pub edges: u32,
-    /// How dense that is, in basis points: the logarithm of these edges, as a part of that of all edges.
+    /// Log-density in basis points: log(`edges`) ÷ log(edges of the graph).
     pub density_bps: u16,
-    /// How edges were followed.
+    /// Chosen topology.
     pub topology: Topology,
-    /// Why.
+    /// Reason for the choice.
     pub reason: String,
-    /// Edges that were looked at.
+    /// Examined edges.
     pub examined: u64,
-    /// Parts of the frontier that were followed one after the other.
+    /// Parts of the frontier that were processed one after the other.
     pub parts: u32,
-    /// How long it took, with what the host does.
+    /// Wall time, including host work.
     pub time: Duration,
     /// Part of `time` in which kernels were compiled.
     pub compile_time: Duration,
@@ -163,7 +164,7 @@ pub struct Iteration {
 pub(crate) struct Decision {
     policy: Policy,
     pub(crate) topology: Topology,
-    why: Why,
+    origin: Origin,
     nodes: u32,
     edges: u32,
     density_bps: u16,
@@ -171,24 +172,26 @@ pub(crate) struct Decision {
     started: Instant,
     /// Compile time of the engine before the step.
     compile_time: Duration,
-    /// Until it is done.
+    /// Tracing span, entered until the step is recorded.
     _span: EnteredSpan,
 }
 
-/// What a choice follows from.
+/// Origin of a choice.
 #[derive(Clone, Copy)]
-enum Why {
-    Asked,
-    /// The choice before this one.
-    Kept,
-    Measured,
+enum Origin {
+    /// [`Config::fixed`].
+    Fixed,
+    /// Hysteresis: the previous topology was kept.
+    Hysteresis,
+    /// Comparison with a threshold.
+    Threshold,
 }
 
-/// A set of nodes, on the device.
+/// A set of nodes on the device.
 struct Set {
     bits: Buffer,
     queue: Buffer,
-    /// Nodes, edges that leave them, edges that were looked at to find them.
+    /// Numbers of nodes, of their outgoing edges, and of edges that were examined to find them.
     counts: Buffer,
     grid: Buffer,
 }
@@ -200,70 +203,69 @@ impl Set {
     }
 }
 
-/// A set of nodes of a graph. Only the engine that made it uses it.
+/// A set of nodes of a graph. It is tagged with its engine, which alone accepts it.
 pub struct Frontier {
     owner: Owner,
     now: Set,
     next: Set,
-    /// Whether the queue has the nodes.
+    /// `now.queue` is valid.
     queued: bool,
     nodes: u32,
     edges: u32,
     step: u32,
     topology: Option<Topology>,
-    /// How many steps in a row were dense.
+    /// Length of the current run of dense steps.
     dense: u32,
 }
 
 impl Frontier {
-    /// How many nodes it has.
+    /// Returns the number of nodes.
     pub fn len(&self) -> u32 {
         self.nodes
     }
 
-    /// Whether it has none.
+    /// Returns true if the frontier has no nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes == 0
     }
 
-    /// How many steps were made.
+    /// Returns the number of steps so far.
     pub fn steps(&self) -> u32 {
         self.step
     }
 
-    /// A bit for each node, 32 to an element.
+    /// Returns the bitmap of nodes, 32 to an element.
     pub fn bits(&self) -> &Buffer {
         &self.now.bits
     }
 }
 
-/// A graph on a device.
+/// Frontier engine of a graph on a device.
 pub struct Engine<'g> {
     owner: Owner,
     device: Device,
     graph: &'g Graph,
     config: Config,
-    /// The parts of the graph that are on the device, by name.
+    /// Resident arrays of the graph, by name.
     resident: RefCell<FxHashMap<&'static str, Buffer>>,
-    /// The rows of outgoing edges, those lighter than a limit first in each.
+    /// Rows of outgoing edges, split by a weight limit into light and heavy edges.
     split: RefCell<Option<(u32, NamedArguments<'static>)>>,
-    /// Memory of the device, and how much of it frontiers may use.
     memory: MemoryPlan,
-    /// Nodes that have incoming edges: others are last in the order of degrees, and are never reached.
+    /// Number of nodes with incoming edges, which precede the others in the order of slices; pulls skip the others.
     reachable: u32,
-    /// By name, with the programs that they were made of.
+    /// Compiled kernels by name, with their unoptimized programs.
     kernels: RefCell<BTreeMap<String, (Validated<Program>, vyre_driver::Kernel)>>,
-    /// Time in which these were compiled.
+    /// Total compile time of `kernels`.
     compile_time: Cell<Duration>,
     iterations: RefCell<Vec<Iteration>>,
 }
 
 impl<'g> Engine<'g> {
-    /// A graph that is going to be on a device, as far as it is needed there.
+    /// Creates an engine and plans its memory. Arrays of the graph are uploaded on first use.
     ///
     /// # Errors
-    /// [`OverBudget`](DriverError::OverBudget) names the least budget that is accepted. [`Error::FixedTopology`]: the topology follows no edges.
-    #[expect(clippy::needless_pass_by_value, reason = "needs are made for this call, as configurations are")]
+    /// [`OverBudget`](DriverError::OverBudget) names the least accepted budget. [`Error::FixedTopology`]: the topology follows no edges.
+    #[expect(clippy::needless_pass_by_value, reason = "callers construct the needs for this call")]
     pub fn new(device: &Device, graph: &'g Graph, config: Config, needs: Needs) -> Result<Engine<'g>, Error> {
         if config.fixed == Some(Topology::Empty) {
             return Err(Error::FixedTopology { topology: "Empty" });
@@ -290,8 +292,7 @@ impl<'g> Engine<'g> {
         })
     }
 
-    /// Makes sure that a computation fits the budget, whichever needs the engine was made for. Parts of the graph that other computations have
-    /// left on the device make room.
+    /// Checks that a computation fits the budget, and evicts resident arrays of the graph if they would exceed it.
     pub(crate) fn admit(&self, needs: &Needs) -> Result<(), Error> {
         let Some(budget) = self.memory.budget else { return Ok(()) };
         let required = self.memory.bytes(self.graph, needs)?;
@@ -311,12 +312,12 @@ impl<'g> Engine<'g> {
         Ok(())
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Lanes of a workgroup whose lanes work together: a vector of the processor, or enough for a GPU.
+    /// Returns the lanes of a cooperative workgroup: the vector width of a CPU, 32 on GPUs.
     pub(crate) fn lanes(&self) -> u32 {
         let capabilities = self.device.capabilities();
         match capabilities.kind {
@@ -325,44 +326,44 @@ impl<'g> Engine<'g> {
         }
     }
 
-    /// The graph.
+    /// Returns the graph.
     pub fn graph(&self) -> &'g Graph {
         self.graph
     }
 
-    /// How it works.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What the steps so far were.
+    /// Returns the records of the steps so far; empty unless [`Config::explains`] is set.
     pub fn iterations(&self) -> Vec<Iteration> {
         self.iterations.borrow().clone()
     }
 
-    /// Time in which kernels were compiled so far, during steps and between them.
+    /// Returns the total compile time so far.
     pub fn compile_time(&self) -> Duration {
         self.compile_time.get()
     }
 
-    /// The programs of the steps so far, as they were before they were optimized.
+    /// Returns the unoptimized programs of the steps so far.
     pub fn programs(&self) -> Vec<Validated<Program>> {
         self.kernels.borrow().values().map(|(program, _)| program.clone()).collect()
     }
 
-    /// A buffer with a value for each node.
+    /// Allocates a buffer with one element for each node, filled with `value`.
     ///
     /// # Errors
-    /// There is not that much memory.
+    /// There is not enough memory.
     pub fn per_node(&self, value: u32) -> Result<Buffer, Error> {
         let words = filled("nodes of the graph", value, self.graph.nodes() as usize)?;
         Ok(self.device.upload(Element::U32, bytemuck::cast_slice(&words))?)
     }
 
-    /// A frontier of these nodes.
+    /// Creates a frontier of nodes.
     ///
     /// # Errors
-    /// [`Error::NoSuchNode`]: one of them is not a node of the graph. There is not enough memory.
+    /// [`Error::NoSuchNode`]: a node is out of bounds. There is not enough memory.
     pub fn frontier(&self, nodes: impl IntoIterator<Item = u32>) -> Result<Frontier, Error> {
         let words = self.graph.nodes().div_ceil(WORD).max(1);
         let mut bits: Vec<u32> = zeroed("nodes of a frontier", words as usize)?;
@@ -381,7 +382,7 @@ impl<'g> Engine<'g> {
             let [bits, counts, grid] = [self.words(words)?, self.words(COUNTS)?, self.words(GRID)?];
             Ok::<Set, Error>(Set { bits, queue, counts, grid })
         };
-        // A queue that is filled for each part is not needed by the next frontier at the same time.
+        // In the constrained topology the queue is refilled for each part, so both sets share one.
         let other = if self.memory.constrained { queue.clone() } else { self.words(self.memory.queue)? };
         let (now, next) = (set(queue)?, set(other)?);
         now.bits.write(bytemuck::cast_slice(&bits))?;
@@ -398,11 +399,11 @@ impl<'g> Engine<'g> {
         self.device.allocate(Element::U32, count.into())
     }
 
-    /// Follows the edges of a frontier, which becomes the set of the nodes that were admitted: one step, or several if it has been dense for
-    /// some time. `arguments` gives those of a step, by its number.
+    /// Advances a frontier along its edges to the set of admitted nodes: one step, or several with the fused dense topology. `arguments`
+    /// returns the arguments of a step, by its number.
     ///
     /// # Errors
-    /// Arguments do not fit the step, [`Error::ForeignFrontier`], or the device failed.
+    /// Arguments do not match the step's objects, [`Error::ForeignFrontier`], or the device failed.
     pub fn advance(
         &self,
         step: &Step,
@@ -418,13 +419,13 @@ impl<'g> Engine<'g> {
         let topology = decision.topology;
         let (mut given, lanes) = (arguments(frontier.step), self.lanes());
         let at_once = if topology == Topology::FusedDense { FUSED } else { 1 };
-        let way = match topology {
+        let suffix = match topology {
             Topology::Empty => return Ok(()),
             Topology::SparseFrontier => "sparse",
             Topology::HybridFrontier | Topology::MemoryConstrained => "hybrid",
             Topology::DenseFrontier | Topology::FusedDense => "dense",
         };
-        let name = &format!("{}_{way}", step.name);
+        let name = &format!("{}_{suffix}", step.name);
         match topology {
             Topology::Empty => return Ok(()),
             Topology::SparseFrontier => {
@@ -504,10 +505,10 @@ impl<'g> Engine<'g> {
         Ok(())
     }
 
-    /// Keeps only nodes for which something holds.
+    /// Filters a frontier by a predicate.
     ///
     /// # Errors
-    /// Arguments do not fit, [`Error::ForeignFrontier`], or the device failed.
+    /// Arguments do not match the predicate's objects, [`Error::ForeignFrontier`], or the device failed.
     pub fn filter(
         &self,
         name: &str,
@@ -519,10 +520,10 @@ impl<'g> Engine<'g> {
         self.select(name, test, &bits, frontier, arguments)
     }
 
-    /// Makes a frontier of those nodes of a set, which has a bit for each, for which something holds.
+    /// Replaces a frontier by the nodes of the bitmap `bits` that satisfy a predicate.
     ///
     /// # Errors
-    /// Arguments do not fit, [`Error::ForeignFrontier`], or the device failed.
+    /// Arguments do not match the predicate's objects, [`Error::ForeignFrontier`], or the device failed.
     pub fn select(
         &self,
         name: &str,
@@ -548,10 +549,10 @@ impl<'g> Engine<'g> {
         Ok(())
     }
 
-    /// Does something with every node of a frontier.
+    /// Runs an action on every node of a frontier.
     ///
     /// # Errors
-    /// Arguments do not fit, [`Error::ForeignFrontier`], or the device failed.
+    /// Arguments do not match the action's objects, [`Error::ForeignFrontier`], or the device failed.
     pub fn compute(
         &self,
         name: &str,
@@ -567,8 +568,8 @@ impl<'g> Engine<'g> {
         self.submit(&batch)
     }
 
-    /// Asks the policy how to follow `edges` of `nodes`, after so many dense steps. Where looking for edges ends early for nobody, it takes as
-    /// long as following all of them, and nothing is dense.
+    /// Chooses the topology of a step over `nodes` and `edges`, after `dense` dense steps in a row. Without early exit, a pull scans every
+    /// edge of the graph, so only a full frontier may be dense.
     pub(crate) fn decide(
         &self,
         may_pull: bool,
@@ -584,9 +585,9 @@ impl<'g> Engine<'g> {
             policy.dense_frontier_threshold_bps = 10_000;
         }
         let most = if may_pull { 10_000.0 } else { 9_999.0 };
-        // Frontiers grow and shrink by factors, so this is on a scale of factors: half of it is the square root of all edges.
-        let digits = |count: u32| f64::from(count).ln_1p();
-        let density_bps = (digits(edges) * 10_000.0 / digits(self.graph.edges().max(1))).clamp(1.0, most) as u16;
+        // Frontiers grow and shrink by factors, so density is logarithmic: 50 % is the square root of all edges.
+        let log = |count: u32| f64::from(count).ln_1p();
+        let density_bps = (log(edges) * 10_000.0 / log(self.graph.edges().max(1))).clamp(1.0, most) as u16;
         let request = Request {
             max_compute_workgroups_per_dimension: 65_535,
             max_compute_invocations_per_workgroup: capabilities.max_workgroup_invocations,
@@ -600,38 +601,38 @@ impl<'g> Engine<'g> {
             ..Request::direct(nodes, 0, capabilities.max_workgroup_size[0])
         };
         let chosen = policy.recommend(&request)?.topology;
-        let (topology, why) = match self.config.fixed {
-            Some(fixed) if !matches!(chosen, Topology::Empty | Topology::MemoryConstrained) => (fixed, Why::Asked),
+        let (topology, origin) = match self.config.fixed {
+            Some(fixed) if !matches!(chosen, Topology::Empty | Topology::MemoryConstrained) => (fixed, Origin::Fixed),
             _ if policy.recommend(&Request { previous_topology: None, ..request })?.topology != chosen => {
-                (chosen, Why::Kept)
+                (chosen, Origin::Hysteresis)
             }
-            _ => (chosen, Why::Measured),
+            _ => (chosen, Origin::Threshold),
         };
         let span = tracing::info_span!("step", topology = ?topology, nodes, edges, density_bps).entered();
         let compile_time = self.compile_time.get();
-        Ok(Decision { policy, topology, why, nodes, edges, density_bps, dense, started, compile_time, _span: span })
+        Ok(Decision { policy, topology, origin, nodes, edges, density_bps, dense, started, compile_time, _span: span })
     }
 
-    /// Remembers a step that was executed in a number of parts.
+    /// Records a step, if [`Config::explains`] is set.
     pub(crate) fn record(&self, decision: &Decision, parts: u32, examined: u64) {
-        let Decision { policy, topology, why, nodes, edges, density_bps, dense, started, .. } = *decision;
+        let Decision { policy, topology, origin, nodes, edges, density_bps, dense, started, .. } = *decision;
         if !self.config.explains {
             return;
         }
         let percent = |bps: u16| format!("{}.{:02} %", bps / 100, bps % 100);
         let compared = |how: &str, bps: u16| format!("log-density {} {how} {}", percent(density_bps), percent(bps));
-        let reason = match (why, topology) {
-            (Why::Asked, _) => "fixed by the configuration".into(),
-            (Why::Kept, _) => "hysteresis: close to the previous step".into(),
-            (Why::Measured, Topology::Empty) => "empty frontier".into(),
-            (Why::Measured, Topology::MemoryConstrained) => {
+        let reason = match (origin, topology) {
+            (Origin::Fixed, _) => "fixed by the configuration".into(),
+            (Origin::Hysteresis, _) => "hysteresis: close to the previous step".into(),
+            (Origin::Threshold, Topology::Empty) => "empty frontier".into(),
+            (Origin::Threshold, Topology::MemoryConstrained) => {
                 let plural = if parts == 1 { "" } else { "s" };
                 format!("memory pressure {}; {parts} part{plural}", percent(self.memory.pressure_bps))
             }
-            (Why::Measured, Topology::SparseFrontier) => compared("≤", policy.sparse_frontier_threshold_bps),
-            (Why::Measured, Topology::HybridFrontier) => compared("<", policy.dense_frontier_threshold_bps),
-            (Why::Measured, Topology::DenseFrontier) => compared("≥", policy.dense_frontier_threshold_bps),
-            (Why::Measured, Topology::FusedDense) => format!("{dense} dense steps in a row"),
+            (Origin::Threshold, Topology::SparseFrontier) => compared("≤", policy.sparse_frontier_threshold_bps),
+            (Origin::Threshold, Topology::HybridFrontier) => compared("<", policy.dense_frontier_threshold_bps),
+            (Origin::Threshold, Topology::DenseFrontier) => compared("≥", policy.dense_frontier_threshold_bps),
+            (Origin::Threshold, Topology::FusedDense) => format!("{dense} dense steps in a row"),
         };
         let (time, bytes) = (started.elapsed(), self.device.memory().used);
         let compile_time = self.compile_time.get().saturating_sub(decision.compile_time);
@@ -640,7 +641,7 @@ impl<'g> Engine<'g> {
         self.iterations.borrow_mut().push(iteration);
     }
 
-    /// A part of the graph, which is on the device once somebody asks for it. Without weights, each edge weighs 1.
+    /// Returns an array of the graph, uploaded on first use; `None` for an unknown name. Edges of unweighted graphs have weight 1.
     fn part(&self, name: &str, pulls: bool) -> Result<Option<Buffer>, Error> {
         let name = match name {
             "offsets" => "offsets",
@@ -685,16 +686,16 @@ impl<'g> Engine<'g> {
         }
     }
 
-    /// The nodes in the order of slices, the slices with these places instead of nodes, and for each place one part of as many as edges
-    /// leave the node.
+    /// Returns the nodes in the order of slices, the slices with nodes renumbered by that order, and the reciprocal out-degree of each node
+    /// in that order.
     pub(crate) fn by_degree(&self) -> Result<[Buffer; 3], Error> {
         const NAMES: [&str; 3] = ["order", "ranked", "portions"];
         if !self.resident.borrow().contains_key("ranked") {
             let slices = self.graph.incoming().sliced()?;
-            let mut places: Vec<u32> = zeroed("nodes of the graph", slices.order.len())?;
-            (0..).zip(&slices.order).for_each(|(place, node): (u32, _)| places[*node as usize] = place);
-            let place = |node: &u32| places.get(*node as usize).copied().unwrap_or(UNREACHED);
-            let ranked = collected("edges of slices", slices.targets.iter().map(place))?;
+            let mut ranks: Vec<u32> = zeroed("nodes of the graph", slices.order.len())?;
+            (0..).zip(&slices.order).for_each(|(rank, node): (u32, _)| ranks[*node as usize] = rank);
+            let rank = |node: &u32| ranks.get(*node as usize).copied().unwrap_or(UNREACHED);
+            let ranked = collected("edges of slices", slices.targets.iter().map(rank))?;
             let portion = |node: &u32| match self.graph.outgoing().of(*node).len() {
                 0 => 0.0,
                 degree => 1.0 / degree as f32,
@@ -714,7 +715,7 @@ impl<'g> Engine<'g> {
         Ok(NAMES.map(|name| resident[name].clone()))
     }
 
-    /// The rows of incoming edges, for programs that would get those of outgoing ones.
+    /// Returns the rows of incoming edges as `offsets` and `targets`, for programs that bind outgoing rows by default.
     pub(crate) fn incoming_rows(&self) -> Result<NamedArguments<'static>, Error> {
         let mut rows = Vec::new();
         for (given, part) in [("offsets", "incoming_offsets"), ("targets", "incoming_targets")] {
@@ -723,7 +724,7 @@ impl<'g> Engine<'g> {
         Ok(rows)
     }
 
-    /// The rows of outgoing edges, split into those lighter than a limit, for which `first` is 0, and the others, for which it is 1.
+    /// Returns the rows of outgoing edges, split into edges lighter than `limit` (`first` = 0) and the others (`first` = 1).
     pub(crate) fn split_rows(&self, limit: u32) -> Result<NamedArguments<'static>, Error> {
         if let Some((of, rows)) = self.split.borrow().as_ref()
             && *of == limit
@@ -740,7 +741,7 @@ impl<'g> Engine<'g> {
         Ok(arguments)
     }
 
-    /// Makes sure that the queue has the nodes.
+    /// Fills the queue from the bitmap, unless it is valid.
     fn queue(&self, frontier: &mut Frontier, batch: &mut Batch) -> Result<(), Error> {
         if !frontier.queued {
             self.gather(frontier, 0..frontier.now.bits.len(), batch)?;
@@ -749,11 +750,11 @@ impl<'g> Engine<'g> {
         Ok(())
     }
 
-    /// Writes the nodes of some words to the queue, and what it takes to push from there.
+    /// Writes the nodes of a range of bitmap words to the queue, and the indirect grid for a push from it.
     fn gather(&self, frontier: &Frontier, words: Range<u32>, batch: &mut Batch) -> Result<(), Error> {
         let now = &frontier.now;
         let kernel = self.kernel("gather", kernels::gather)?;
-        // The number of nodes in the queue is that of the part.
+        // From here on, the node count is that of the part.
         let counts = now.counts.slice(0..1)?;
         self.submit(&std::mem::take(batch))?;
         batch.clear(&[&counts]);
@@ -775,7 +776,7 @@ impl<'g> Engine<'g> {
         self.add(batch, &kernel, Grid::elements(1), objects, Vec::new())
     }
 
-    /// Leaves nothing in a set, before what is launched next.
+    /// Appends dispatches that clear a set.
     fn empty(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
         let kernel = self.kernel("empty", kernels::empty)?;
         for words in [&set.bits, &set.counts] {
@@ -784,7 +785,7 @@ impl<'g> Engine<'g> {
         Ok(())
     }
 
-    /// Counts the nodes of a set, and the edges that a step follows from there.
+    /// Appends a dispatch that counts the nodes of a set and their edges.
     fn count(&self, set: &Set, given: &NamedArguments<'_>, batch: &mut Batch) -> Result<(), Error> {
         let kernel = self.kernel("count", kernels::count)?;
         let mut objects: NamedArguments<'_> = vec![("bits", (&set.bits).into()), ("counts", (&set.counts).into())];
@@ -794,7 +795,7 @@ impl<'g> Engine<'g> {
         self.add(batch, &kernel, grid, objects, Vec::new())
     }
 
-    /// The kernel of a program, which is compiled once.
+    /// Returns the kernel of a name, compiled on first use.
     pub(crate) fn kernel(
         &self,
         name: &str,
@@ -811,7 +812,7 @@ impl<'g> Engine<'g> {
         Ok(kernel)
     }
 
-    /// Appends a dispatch, with the parts of the graph that its kernel names.
+    /// Appends a dispatch, and binds the arrays of the graph that its kernel declares.
     pub(crate) fn add(
         &self,
         batch: &mut Batch,
@@ -821,7 +822,7 @@ impl<'g> Engine<'g> {
         given: NamedArguments<'_>,
     ) -> Result<(), Error> {
         let program = kernel.program();
-        // Rows are given to all programs of a step; a pull has others.
+        // The rows among the arguments are for pushes; pulls use slices.
         let pulls = program.memory_named("sliced").is_some();
         let is_row = |name: &str| ["offsets", "stride", "first", "targets", "weights"].contains(&name);
         let uses = |name: &str| !pulls && program.memory_named(name).is_some();
@@ -834,7 +835,7 @@ impl<'g> Engine<'g> {
                 continue;
             }
             match (memory.space, name) {
-                // Where there is one kind of edges.
+                // Defaults for rows that are not split.
                 (Space::Uniform, "stride") => arguments.push((name, 1u32.into())),
                 (Space::Uniform, "first") => arguments.push((name, 0u32.into())),
                 (Space::Storage(_), _) => {
@@ -847,7 +848,7 @@ impl<'g> Engine<'g> {
         Ok(())
     }
 
-    /// Runs launches.
+    /// Submits a batch and waits for it.
     pub(crate) fn submit(&self, batch: &Batch) -> Result<(), Error> {
         if batch.dispatches.is_empty() && batch.cleared.is_empty() {
             return Ok(());
@@ -864,10 +865,10 @@ impl<'g> Engine<'g> {
     }
 }
 
-/// Dense steps that are made at once, once a frontier has been dense for some time.
+/// Dense steps of one submission in the fused dense topology.
 const FUSED: u32 = 2;
 
-/// What pushes of a frontier are given.
+/// Returns the arguments of pushes.
 fn push_objects(frontier: &Frontier) -> NamedArguments<'static> {
     vec![
         ("queue", (&frontier.now.queue).into()),
@@ -876,22 +877,22 @@ fn push_objects(frontier: &Frontier) -> NamedArguments<'static> {
     ]
 }
 
-/// Elements of `counts` and of `grid` of a set.
+/// Lengths of `counts` and `grid` of a set.
 const COUNTS: u32 = 4;
 const GRID: u32 = 3;
 
-/// Plan of the device memory of a computation, in sizes as the pool of the device rounds them.
+/// Plan of the device memory of a computation, in sizes rounded to size classes of the device's pool.
 struct MemoryPlan {
     budget: Option<u64>,
-    /// The share of the budget that would be used without a bound on queues.
+    /// Memory pressure: share of the budget with unbounded queues.
     pressure_bps: u16,
-    /// Queues are bounded, and nodes are followed in parts.
+    /// Queues are bounded, and frontiers are processed in parts.
     constrained: bool,
-    /// Elements of a queue.
+    /// Capacity of a queue.
     queue: u32,
-    /// Words of a frontier whose nodes fit into a queue, one part after the other.
+    /// Ranges of bitmap words whose nodes fit into the queue.
     parts: Vec<Range<u32>>,
-    /// Elements of the sliced rows that dense steps use; 0 without a budget.
+    /// Length of the sliced rows of pulls; 0 without a budget.
     sliced: u64,
 }
 
@@ -911,7 +912,7 @@ impl MemoryPlan {
             return Ok(MemoryPlan { pressure_bps, ..free });
         }
 
-        /// Parts that a frontier is cut into where memory is shortest.
+        /// Maximum number of parts of a frontier.
         const WAVES: u32 = 64;
         let each = words.div_ceil(WAVES);
         let waves: Vec<Range<u32>> =
@@ -924,7 +925,7 @@ impl MemoryPlan {
         if least > budget {
             return Err(DriverError::OverBudget { field: COMPUTATION, required: least, budget }.into());
         }
-        // The longest queue that fits. Its size is rounded as a whole, so that those of waves cannot be added up.
+        // The longest queue that fits. The size of the whole queue is rounded, so sizes of waves cannot be added up.
         let mut count = waves.len() as u32;
         while required(count)? > budget {
             count -= 1;
@@ -939,7 +940,7 @@ impl MemoryPlan {
         Ok(MemoryPlan { parts, ..bounded(queue) })
     }
 
-    /// Bytes of all buffers of a computation.
+    /// Returns the size of all buffers of a computation.
     fn bytes(&self, graph: &Graph, needs: &Needs) -> Result<u64, Error> {
         let (nodes, edges) = (u64::from(graph.nodes()), u64::from(graph.edges()));
         let words = nodes.div_ceil(WORD.into()).max(1);
@@ -960,7 +961,7 @@ impl MemoryPlan {
         }
         let frontiers = u64::from(needs.frontiers).checked_mul(frontier);
         bytes = frontiers.and_then(|frontiers| bytes.checked_add(frontiers)).ok_or(TOO_LARGE)?;
-        // Dense steps use slices of the rows of incoming edges besides.
+        // Pulls also use the slices of incoming edges.
         if needs.frontiers > 0 && !self.constrained {
             let weights = needs.weights.then_some(self.sliced);
             bytes = [nodes, graph.incoming().slices() + 1, self.sliced]
@@ -973,7 +974,7 @@ impl MemoryPlan {
     }
 }
 
-/// Adds the size of a buffer, as the pool rounds it.
+/// Adds the size of a buffer, rounded to its size class.
 fn sum_class(sum: u64, bytes: u64) -> Result<u64, DriverError> {
     let class = Buffer::size_class(bytes);
     class.and_then(|class| sum.checked_add(class)).ok_or(TOO_LARGE)
@@ -983,7 +984,7 @@ const TOO_LARGE: DriverError = DriverError::Overflow { field: COMPUTATION };
 /// Subject of errors about budgets.
 const COMPUTATION: &str = "device memory of the computation";
 
-/// Launches that are submitted together, and what is filled with zeros before.
+/// Dispatches of one submission, and buffers that are cleared before them.
 #[derive(Default)]
 pub(crate) struct Batch {
     cleared: Vec<Buffer>,
@@ -1005,8 +1006,8 @@ mod tests {
     use super::*;
     use crate::graph::{self, Edges, Family};
 
-    /// Whether every atomic on an object stands behind a test of what is there.
-    fn looks_first(program: &Program, name: &str) -> bool {
+    /// Returns true if every atomic on an object is guarded by a load of the object.
+    fn guards_atomics(program: &Program, name: &str) -> bool {
         let (object, _) = program.memories().iter().find(|(_, memory)| memory.name == name).expect("it is declared");
         let on_object = |id: &_| program.inst(*id).op.memory() == Some(object);
         let mut atomics = program
@@ -1018,16 +1019,16 @@ mod tests {
     }
 
     #[test]
-    fn whether_an_atomic_changes_anything_is_looked_at_by_a_pass() {
+    fn idempotent_atomics_of_pushes_are_guarded() {
         let graph = Graph::new(&Edges::generate(Family::Kronecker, 6, 4, 1).unwrap()).unwrap();
         let device = Device::open(&Cpu::default()).unwrap();
-        for (topology, way) in [(Topology::SparseFrontier, "sparse"), (Topology::HybridFrontier, "hybrid")] {
+        for (topology, suffix) in [(Topology::SparseFrontier, "sparse"), (Topology::HybridFrontier, "hybrid")] {
             let config = Config { fixed: Some(topology), ..Config::default() };
             let engine = Engine::new(&device, &graph, config, Needs::default()).unwrap();
             graph::bfs(&engine, 0).unwrap();
             graph::sssp(&engine, 0, None).unwrap();
             for (step, objects) in [("bfs", &["next"][..]), ("sssp", &["next", "distances", "far"])] {
-                let kernel = engine.kernel(&format!("{step}_{way}"), || unreachable!("it was used")).unwrap();
+                let kernel = engine.kernel(&format!("{step}_{suffix}"), || unreachable!("it was used")).unwrap();
                 let compilation = kernel.compilation();
                 let is_pass = |name: &str| name == "guard_idempotent_atomics";
                 let decision = compilation.decisions.iter().find(|decision| is_pass(decision.metadata.name)).unwrap();
@@ -1035,7 +1036,7 @@ mod tests {
                 let report = compilation.report.as_ref().unwrap();
                 assert!(report.metrics.iter().any(|metric| is_pass(metric.pass) && metric.changed()));
                 for object in objects {
-                    assert!(looks_first(kernel.program(), object), "{object} of {step}_{way}");
+                    assert!(guards_atomics(kernel.program(), object), "{object} of {step}_{suffix}");
                 }
             }
         }

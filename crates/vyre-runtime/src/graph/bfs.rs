@@ -1,23 +1,23 @@
-//! Breadth-first search.
+//! Direction-optimizing breadth-first search.
 
 use vyre_driver::Buffer;
 use vyre_foundation::build;
 
 use super::memory::{filled, with_capacity};
-use super::{Graph, UNREACHED, complete, wrong};
+use super::{Graph, UNREACHED, check_length, wrong_result};
 use crate::Error;
 use crate::frontier::{Engine, Needs, Step, Visitor};
 
-/// The shortest ways from a node, by the number of edges.
+/// Breadth-first search tree of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bfs {
-    /// For each node, the one before it; the source is its own.
+    /// Parent of each node in the tree; the source is its own parent.
     pub parents: Vec<u32>,
-    /// For each node, how far it is.
+    /// Depth of each node: the number of edges from the source.
     pub depths: Vec<u32>,
 }
 
-/// Who comes first is the parent. Others that come at the same time may write over it, with a parent that is as good.
+/// Admits each node on its first visit. Edges of the same step may overwrite its parent, with one of the same depth.
 const STEP: Step = Step { name: "bfs", visit, until_admitted: true };
 
 fn visit(k: &build::Kernel) -> Visitor<'_> {
@@ -31,15 +31,15 @@ fn visit(k: &build::Kernel) -> Visitor<'_> {
         });
         first
     })
-    .wanting(move |node| depths.load(node).eq(UNREACHED))
+    .pull_candidates(move |node| depths.load(node).eq(UNREACHED))
 }
 
-/// Device memory of a search: parents and depths.
+/// Device memory: rows, a frontier, parents and depths.
 pub fn needs(graph: &Graph) -> Needs {
     Needs::traversal(graph, 2)
 }
 
-/// Finds the shortest ways from a node.
+/// Runs a breadth-first search from a node.
 ///
 /// # Errors
 /// [`Error::NoSuchNode`], there is not enough memory, or the device failed.
@@ -48,7 +48,7 @@ pub fn bfs(engine: &Engine<'_>, source: u32) -> Result<Bfs, Error> {
     Ok(Bfs { parents: parents.elements()?, depths: depths.elements()? })
 }
 
-/// The same, and leaves the results on the device: parents and depths.
+/// Runs a breadth-first search, and returns parents and depths on the device.
 ///
 /// # Errors
 /// As for [`bfs`].
@@ -68,16 +68,16 @@ pub fn run(engine: &Engine<'_>, source: u32) -> Result<(Buffer, Buffer), Error> 
 }
 
 impl Bfs {
-    /// Checks the tree: depths are those that a queue finds, and parents are neighbours one step closer.
+    /// Verifies the tree: depths are those of a sequential search, and parents are in-neighbours of depth − 1.
     ///
     /// # Errors
-    /// [`Error::WrongResult`] names the first node that is wrong. [`Error::NoSuchNode`]: the source is none of the graph.
+    /// [`Error::WrongResult`] names the first wrong node. [`Error::NoSuchNode`]: the source is out of bounds.
     pub fn verify(&self, graph: &Graph, source: u32) -> Result<(), Error> {
         graph.node(source)?;
-        complete("bfs", graph, self.depths.len())?;
-        complete("bfs", graph, self.parents.len())?;
+        check_length("bfs", graph, self.depths.len())?;
+        check_length("bfs", graph, self.parents.len())?;
         let mut depths = filled("depths of nodes", UNREACHED, graph.nodes() as usize)?;
-        // Each node is in the queue once.
+        // Each node is enqueued at most once.
         let mut queue = with_capacity("nodes of the graph", graph.nodes() as usize)?;
         queue.push(source);
         depths[source as usize] = 0;
@@ -94,7 +94,7 @@ impl Bfs {
         for (node, &depth) in (0..).zip(&depths) {
             let (found, parent) = (self.depths[node as usize], self.parents[node as usize]);
             if found != depth {
-                return wrong("bfs", node, format!("its depth is {found} instead of {depth}"));
+                return wrong_result("bfs", node, format!("its depth is {found} instead of {depth}"));
             }
             let fits = match depth {
                 UNREACHED => parent == UNREACHED,
@@ -105,7 +105,11 @@ impl Bfs {
                 }
             };
             if !fits {
-                return wrong("bfs", node, format!("its parent is {parent}, which is not one step closer"));
+                return wrong_result(
+                    "bfs",
+                    node,
+                    format!("its parent is {parent}, which is no in-neighbour of depth − 1"),
+                );
             }
         }
         Ok(())

@@ -1,15 +1,14 @@
-//! Cache of graphs that were built before, in files that are read on all cores.
+//! Persistent cache of built graphs, in files that are read on all cores.
 //!
 //! ```text
-//! file = magic version weights directed nodes edges key:[_; 8] rows… checksum:[_; 8]     words, as the machine has them
+//! file = magic version weights directed nodes edges key:[_; 8] rows… checksum:[_; 8]     words in the byte order of the machine
 //! rows = offsets targets weights        of outgoing edges, and then of incoming ones if the graph is directed
 //! ```
 //!
-//! A key covers everything that a graph depends on, so what is found under a key is never out of date. The numbers of nodes and edges have to
-//! add up to the length of the file before memory is allocated for them, and a file is checked from beginning to end before it is used; what
-//! is damaged is deleted, and the graph built again. Files are read, not mapped: truncating a file that is mapped ends the process that uses
-//! it. Files are replaced in one step, as those of the programs that the driver keeps. They are as large as the graph is, so the oldest
-//! make room for others.
+//! A key covers everything that a graph depends on, so an entry is never stale. The length of the file is checked against the numbers of
+//! nodes and edges before memory is allocated, and checksum and rows are verified before the graph is used; a damaged file is deleted, and
+//! the graph is built again. Files are read, not mapped: truncating a mapped file would kill the process that accesses it. Files are
+//! replaced atomically, as in the program cache, and the oldest are evicted.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -22,81 +21,81 @@ use super::memory::{self, zeroed};
 use super::{BadRows, Graph, Rows, Weights, in_blocks, in_parts};
 use crate::Error;
 
-/// A folder of graphs, which processes may share.
+/// A cache folder of graphs, which processes may share.
 #[derive(Clone, Debug)]
 pub struct Cache {
     folder: PrivateFolder,
 }
 
-/// Where a graph was found.
+/// Result of a cache lookup.
 #[derive(Debug, PartialEq)]
-pub enum Found {
-    /// In the cache.
-    Kept,
-    /// Nowhere, so it was built.
-    Built,
-    /// In a file that was damaged, as this says, so it was built again.
+pub enum Lookup {
+    /// The graph was read from the cache.
+    Hit,
+    /// There was no entry, so the graph was built.
+    Miss,
+    /// The entry was damaged, so the graph was built.
     Damaged(Error),
 }
 
-/// Reason why a file of the cache holds no graph.
+/// Damage of a cache file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
-    /// Damage that files of other contents can have, too.
+    /// Damage of cache files in general.
     #[error(transparent)]
     File(#[from] vyre_driver::Damage),
-    /// A folder, a device or a pipe.
+    /// A directory, device or pipe.
     #[error("it is not a file")]
     NotAFile,
-    /// A file of another key.
+    /// A key of another graph.
     #[error("it belongs to another graph")]
     Key,
-    /// An unknown kind of weights.
-    #[error("there are no weights of kind {0}")]
+    /// An unknown type of weights.
+    #[error("the type of weights is {0}, but must be 0, 1 or 2")]
     Weights(u32),
-    /// A length that is not that of the graph in the header.
-    #[error("it has {found} bytes instead of {expected}: it is cut off, or goes on past its end")]
+    /// Another length than that of the graph in the header.
+    #[error("it has {found} bytes, but its header requires {expected}")]
     Length {
         /// Bytes of the file.
         found: u64,
-        /// Bytes of the graph.
+        /// Bytes according to the header.
         expected: u64,
     },
-    /// Rows that are not those of a graph.
+    /// Malformed rows.
     #[error(transparent)]
     Rows(#[from] BadRows),
 }
 
-/// Bytes that all files together may take.
+/// Maximum size of all files together.
 const MOST_BYTES: u64 = 8 << 30;
 const MOST_FILES: usize = 1024;
-/// Smaller graphs are built sooner than a file is found.
+/// Smaller graphs are not cached: building them is faster than opening a file.
 const LEAST_EDGES: u32 = 1 << 14;
-/// How the names of files end.
 const EXTENSION: &str = "graph";
 
 impl Cache {
-    /// Graphs in a folder. It need not exist, and where it cannot be read or written, nothing is kept.
+    /// Creates a cache in a folder. The folder need not exist; where it cannot be read or written, every lookup is a miss.
     pub fn kept_in(folder: PrivateFolder) -> Cache {
         Cache { folder }
     }
 
-    /// A graph that was built before, or what `build` makes. `origin` says everything that it depends on, besides how graphs are made.
+    /// Returns the cached graph, or builds and caches it. `origin` names everything that the graph depends on apart from the version of
+    /// vyre.
     ///
     /// # Errors
     /// Those of `build`, or the graph takes more memory than the [limit](super::limited).
-    pub fn graph(&self, origin: &str, build: impl FnOnce() -> Result<Graph, Error>) -> Result<(Graph, Found), Error> {
+    pub fn graph(&self, origin: &str, build: impl FnOnce() -> Result<Graph, Error>) -> Result<(Graph, Lookup), Error> {
         let _span = tracing::info_span!("cached graph").entered();
         let key = key(origin);
         let name = format!("{}.{EXTENSION}", key.to_hex());
-        let found = match load(self.folder.file(&name), &key) {
-            Ok(graph) => return Ok((graph, Found::Kept)),
+        let lookup = match load(self.folder.file(&name), &key) {
+            Ok(graph) => return Ok((graph, Lookup::Hit)),
             Err(Refusal::Damaged(reason)) => {
                 let _ = self.folder.remove(&name);
-                Found::Damaged(Error::CachedGraph { file: self.folder.path().join(&name), reason })
+                Lookup::Damaged(Error::CachedGraph { file: self.folder.path().join(&name), reason })
             }
-            Err(Refusal::Unreadable(_)) => Found::Built,
+            Err(Refusal::Unreadable(_)) => Lookup::Miss,
             Err(Refusal::Memory(error)) => return Err(error),
         };
         let graph = build()?;
@@ -104,14 +103,14 @@ impl Cache {
             store(&self.folder, &name, &key, &graph);
             self.folder.evict(EXTENSION, MOST_BYTES, MOST_FILES);
         }
-        Ok((graph, found))
+        Ok((graph, lookup))
     }
 }
 
-/// The graph of a file of the cache, which stays as it is even if it is damaged.
+/// Reads a cache file without deleting it if it is damaged.
 ///
 /// # Errors
-/// [`Error::CachedGraph`] with what is wrong with it.
+/// [`Error::CachedGraph`] with the damage.
 pub fn inspect(file: &Path) -> Result<Graph, Error> {
     let key = file.file_stem().and_then(|name| blake3::Hash::from_hex(name.as_encoded_bytes()).ok());
     let graph = match key {
@@ -125,11 +124,11 @@ pub fn inspect(file: &Path) -> Result<Graph, Error> {
     })
 }
 
-/// Identity and version of a file, which its graph depends on: path, device, inode, size, and the times of the last change of its contents
-/// and of its inode. A program such as `cp -p` can set the former time, but not the latter. A file that has just been changed has no
-/// origin, since another change in the same tick of the clock would leave the times as they are; a pipe or device has none, either.
+/// Identity and version of a file, for [`Cache::graph`]: path, device, inode, size, and the times of the last change of its contents
+/// (mtime) and of its inode (ctime). Programs such as `cp -p` can set the mtime, but not the ctime. A file that was changed within the last
+/// two seconds has no origin, since another change in the same clock tick would not change its times; pipes and devices have none either.
 pub fn origin(file: &Path) -> Option<String> {
-    /// The times of some file systems are that coarse.
+    /// Coarsest timestamp resolution of common file systems.
     const TICK: Duration = Duration::from_secs(2);
     let (path, metadata) = (file.canonicalize().ok()?, fs::metadata(file).ok()?);
     let (changed, identity) = version(&metadata)?;
@@ -139,7 +138,7 @@ pub fn origin(file: &Path) -> Option<String> {
     Some(format!("{} {modified} {changed} {identity} {path:?}", metadata.len()))
 }
 
-/// Time of the last change, and the identity of the file.
+/// Returns the time of the last change and the identity of the file.
 #[cfg(unix)]
 fn version(metadata: &Metadata) -> Option<(SystemTime, String)> {
     use std::os::unix::fs::MetadataExt as _;
@@ -159,7 +158,7 @@ fn key(origin: &str) -> blake3::Hash {
 // Files.
 
 const MAGIC: u32 = u32::from_be_bytes(*b"vgph");
-/// Version of the format and of how graphs are built; a change of either increments it.
+/// Version of the format and of graph construction; a change of either increments it.
 const VERSION: u32 = 1;
 const HEADER: usize = 14;
 /// Words of a checksum, and of a key.
@@ -195,23 +194,23 @@ fn store(folder: &PrivateFolder, name: &str, key: &blake3::Hash, graph: &Graph) 
     let checksum = words(&all.finalize());
     parts.push(&checksum);
     let parts: Vec<&[u8]> = parts.into_iter().map(bytemuck::cast_slice).collect();
-    // A graph that cannot be written is built again the next time.
+    // A graph that cannot be written is a miss the next time.
     let _ = folder.replace(name, &parts);
 }
 
-/// Reason why a file gives no graph.
+/// Reason why a file was not loaded.
 enum Refusal {
-    /// There is no such file, or it cannot be read.
+    /// The file does not exist or cannot be read.
     Unreadable(io::Error),
     Damaged(Damage),
-    /// It takes more memory than the limit, or than there is.
+    /// Memory limit exceeded, or a failed allocation.
     Memory(Error),
 }
 
 impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Refusal {
         match error.kind() {
-            // The file became shorter while it was read.
+            // The file was truncated while it was read.
             io::ErrorKind::UnexpectedEof => FileDamage::CutOff.into(),
             _ => Refusal::Unreadable(error),
         }
@@ -236,7 +235,7 @@ impl From<BadRows> for Refusal {
     }
 }
 
-/// Words of a block, which is read and hashed by one core.
+/// Words of a block, the unit of parallel reading and hashing.
 const BLOCK: usize = 1 << 16;
 
 /// Reads and checks the graph of a file.
@@ -296,15 +295,15 @@ fn load(file: io::Result<File>, key: &blake3::Hash) -> Result<Graph, Refusal> {
     if words(&checksum.finalize()) != expected {
         return Err(FileDamage::Checksum.into());
     }
-    // Nothing but the checksum vouches for what was written.
+    // The checksum detects corruption, not a file that was written with wrong rows.
     outgoing.check()?;
     incoming.as_ref().map_or(Ok(()), Rows::check)?;
     Ok(Graph { outgoing, incoming, weights })
 }
 
-/// Reads words from a place of a file, counted in words. Threads read from one handle, whose own place does not matter.
-fn read_words(file: &File, place: usize, words: &mut [u32]) -> io::Result<()> {
-    let (mut bytes, mut offset): (&mut [u8], u64) = (bytemuck::cast_slice_mut(words), 4 * place as u64);
+/// Positional read at an offset in words: threads share the file handle and do not use its cursor.
+fn read_words(file: &File, start: usize, words: &mut [u32]) -> io::Result<()> {
+    let (mut bytes, mut offset): (&mut [u8], u64) = (bytemuck::cast_slice_mut(words), 4 * start as u64);
     while !bytes.is_empty() {
         #[cfg(unix)]
         let count = std::os::unix::fs::FileExt::read_at(file, bytes, offset);

@@ -1,5 +1,5 @@
-//! Connected components, by hooking trees onto each other as Afforest does: some edges of every node first, after which most nodes are
-//! in one component, whose other edges need not be looked at.
+//! Weakly connected components: union-find with neighbour sampling (Afforest). After the first `ROUNDS` edges of every node are linked,
+//! most nodes are in one component, and the remaining edges of its nodes are skipped.
 
 use rustc_hash::FxHashMap;
 use vyre_driver::{Argument, Buffer, Grid, Kernel};
@@ -7,23 +7,23 @@ use vyre_foundation::build::{self, Atomic, Object, Val, kernel};
 use vyre_foundation::ir::{Element, Program};
 
 use super::memory::{collected, filled, with_capacity};
-use super::{Graph, complete, wrong};
+use super::{Graph, check_length, wrong_result};
 use crate::Error;
 use crate::frontier::{Batch, Engine, Needs};
 
-/// For each node, the lowest number of a node that it is connected with, whichever way edges lead.
+/// Weakly connected components.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Components {
-    /// For each node.
+    /// For each node, the lowest node of its component.
     pub labels: Vec<u32>,
 }
 
-/// Edges of every node that are looked at first.
+/// Edges of every node that are linked in the sampling phase.
 const ROUNDS: u32 = 2;
-/// Nodes that are looked at to find the largest component.
+/// Sampled nodes to find the largest component.
 const PICKS: u32 = 1024;
 
-/// Makes two nodes part of one tree: the root with the higher number gets the other one as its parent.
+/// Unites the trees of two nodes: hooks the root with the higher number onto the other.
 fn link<'k>(k: &'k build::Kernel, labels: Object<'k, u32, Atomic>, a: Val<'k, u32>, b: Val<'k, u32>) {
     let (a, b) = (k.var(labels.load(a)), k.var(labels.load(b)));
     k.while_(
@@ -42,7 +42,7 @@ fn link<'k>(k: &'k build::Kernel, labels: Object<'k, u32, Atomic>, a: Val<'k, u3
     );
 }
 
-/// Links every node with one of its neighbours.
+/// Links every node with its `round`-th neighbour.
 fn sample() -> Result<Program, Error> {
     Ok(kernel("components_sample", [64, 1, 1], |k| {
         let (offsets, targets) = (k.read::<u32>("offsets"), k.read::<u32>("targets"));
@@ -53,7 +53,7 @@ fn sample() -> Result<Program, Error> {
     })?)
 }
 
-/// Links nodes outside of the largest component with their other neighbours.
+/// Links nodes outside the largest component with their remaining neighbours.
 fn rest() -> Result<Program, Error> {
     Ok(kernel("components_rest", [64, 1, 1], |k| {
         let (offsets, targets) = (k.read::<u32>("offsets"), k.read::<u32>("targets"));
@@ -69,7 +69,7 @@ fn rest() -> Result<Program, Error> {
     })?)
 }
 
-/// Makes the root of every tree the parent of all its nodes.
+/// Path compression: makes the root of every tree the parent of all its nodes.
 fn flatten() -> Result<Program, Error> {
     Ok(kernel("components_flatten", [64, 1, 1], |k| {
         let labels = k.read_write::<u32>("labels");
@@ -95,7 +95,7 @@ fn pick() -> Result<Program, Error> {
     })?)
 }
 
-/// Device memory of the search for components: labels, picked labels, and rows of edges, in both directions if these differ.
+/// Device memory: labels, sampled labels, and rows of edges, in both directions if the graph is directed.
 pub fn needs(graph: &Graph) -> Needs {
     let (nodes, edges) = (u64::from(graph.nodes()), u64::from(graph.edges()));
     let mut buffers = vec![nodes, PICKS.into(), nodes + 1, edges];
@@ -105,7 +105,7 @@ pub fn needs(graph: &Graph) -> Needs {
     Needs { buffers, ..Needs::default() }
 }
 
-/// Finds the components of a graph.
+/// Computes the components of a graph.
 ///
 /// # Errors
 /// There is not enough memory, or the device failed.
@@ -113,7 +113,7 @@ pub fn components(engine: &Engine<'_>) -> Result<Components, Error> {
     Ok(Components { labels: run(engine)?.elements()? })
 }
 
-/// The same, and leaves the labels on the device.
+/// Computes the components of a graph, and returns the labels on the device.
 ///
 /// # Errors
 /// There is not enough memory, or the device failed.
@@ -146,7 +146,7 @@ pub fn run(engine: &Engine<'_>) -> Result<Buffer, Error> {
     let mut batch = Batch::default();
     add(&mut batch, &rest, vec![("largest", largest.into()), ("round", ROUNDS.into())])?;
     if !graph.is_symmetric() {
-        // An edge from the largest component to a node outside is in the row of the former only.
+        // Edges from the largest component to other nodes are only in rows that the dispatch above skips.
         let mut given = engine.incoming_rows()?;
         given.extend([("largest", largest.into()), ("round", 0u32.into())]);
         add(&mut batch, &rest, given)?;
@@ -157,17 +157,17 @@ pub fn run(engine: &Engine<'_>) -> Result<Buffer, Error> {
 }
 
 impl Components {
-    /// How many there are.
+    /// Returns the number of components.
     pub fn count(&self) -> usize {
         self.labels.iter().zip(0..).filter(|(label, node)| **label == *node).count()
     }
 
-    /// Finds the components one after the other, by following edges both ways.
+    /// Verifies the labels by depth-first search along edges in both directions.
     ///
     /// # Errors
-    /// [`Error::WrongResult`] names the first node with another label than its component.
+    /// [`Error::WrongResult`] names the first node with a wrong label.
     pub fn verify(&self, graph: &Graph) -> Result<(), Error> {
-        complete("cc", graph, self.labels.len())?;
+        check_length("cc", graph, self.labels.len())?;
         let mut seen = filled("nodes of the graph", false, graph.nodes() as usize)?;
         // Each node is pushed once.
         let mut stack = with_capacity("nodes of the graph", graph.nodes() as usize)?;
@@ -179,7 +179,7 @@ impl Components {
             while let Some(node) = stack.pop() {
                 let label = self.labels[node as usize];
                 if label != start {
-                    return wrong("cc", node, format!("its label is {label} instead of {start}"));
+                    return wrong_result("cc", node, format!("its label is {label} instead of {start}"));
                 }
                 for &next in graph.outgoing.of(node).iter().chain(graph.incoming().of(node)) {
                     if !std::mem::replace(&mut seen[next as usize], true) {

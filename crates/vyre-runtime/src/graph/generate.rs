@@ -1,27 +1,27 @@
-//! Random graphs, distributed as those of the GAP benchmark suite.
+//! Random graph generators, with the distributions of the GAP benchmark suite.
 
 use super::memory::{self, collected, zeroed};
 use super::{Edge, Edges, Weights, in_blocks};
 use crate::Error;
 
-/// A kind of random graph.
+/// Family of random graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Few nodes have most of the edges, as in social networks (R-MAT with 0.57, 0.19, 0.19).
+    /// Skewed degrees, as in social networks: R-MAT with A = 0.57, B = C = 0.19.
     Kronecker,
-    /// Every edge is as likely as any other.
+    /// Uniformly distributed edges (Erdős–Rényi).
     Uniform,
 }
 
-/// Edges that share a random number generator, so that graphs do not depend on the number of cores.
+/// Edges of one random stream: the graph does not depend on the number of cores.
 const BLOCK: usize = 1 << 16;
 
 impl Edges {
-    /// A symmetric graph of 2^`scale` nodes and, before those that are there twice are left out, `factor` edges for each. The same
-    /// seed gives the same graph. Weights are 1 to 255.
+    /// Generates a symmetric graph of 2^`scale` nodes and `factor` · 2^`scale` edges, duplicates included, with weights from 1 to 255. The
+    /// graph is determined by the arguments.
     ///
     /// # Errors
-    /// There are more edges than can be counted, or they take more memory than the [limit](super::limited).
+    /// `scale` is at least 31, there are at least 2³¹ edges, or they take more memory than the [limit](super::limited).
     pub fn generate(family: Family, scale: u32, factor: u32, seed: u64) -> Result<Edges, Error> {
         let _span = tracing::info_span!("generate edges", scale).entered();
         let too_large = vyre_driver::Error::Overflow { field: "edges of the graph" };
@@ -30,8 +30,8 @@ impl Edges {
         let nodes = 1u32 << scale;
         let required = 4 * u64::from(nodes) + (size_of::<Edge>() * count) as u64;
         memory::check(required, || format!("a random graph of {nodes} nodes and {count} edges"))?;
-        // Hubs would be next to each other otherwise.
-        let renamed = shuffled(nodes, seed)?;
+        // Permutes the nodes: R-MAT places hubs next to each other.
+        let permutation = shuffled(nodes, seed)?;
         let mut list: Vec<Edge> = zeroed("edges of the graph", count)?;
         in_blocks("generating", &mut list, BLOCK, |number, block| {
             let mut random = Random::new(seed, number as u64 + 1);
@@ -41,14 +41,14 @@ impl Edges {
                     Family::Uniform => (random.below(nodes), random.below(nodes)),
                 };
                 let weight = 1 + random.below(255);
-                *edge = Edge { source: renamed[source as usize], target: renamed[target as usize], weight };
+                *edge = Edge { source: permutation[source as usize], target: permutation[target as usize], weight };
             }
         });
         Ok(Edges { nodes, list, weights: Weights::Whole, symmetric: true })
     }
 }
 
-/// Descends through the quarters of the adjacency matrix.
+/// R-MAT: descends recursively into a quadrant of the adjacency matrix.
 fn kronecker(random: &mut Random, scale: u32) -> (u32, u32) {
     const A: f32 = 0.57;
     const AB: f32 = 0.76;

@@ -1,14 +1,14 @@
-//! Graphs: where they come from, and what a device finds out about them.
+//! Graphs in compressed sparse row form (CSR), and algorithms on them.
 //!
 //! ```text
 //! file (Matrix Market, edge list, .sg, .wsg) or generator (kron, urand)
-//!   → Edges          as they stand there
-//!   → Graph          rows of neighbours, sorted, each there once, without loops; for both directions
+//!   → Edges          edge list, unsorted, with duplicates
+//!   → Graph          CSR of both directions: sorted rows without duplicates and self-loops
 //!   → bfs, …         on a device, by a frontier::Engine
-//!   → verify         by other means, on the host
+//!   → verify         independent algorithm on the host
 //! ```
 //!
-//! Nodes are numbers from 0 on, weights are whole or real numbers that are not negative. A graph has less than 2³¹ nodes and 2³² edges.
+//! Nodes are numbered from 0; weights are non-negative integers or reals. A graph has fewer than 2³¹ nodes and 2³² edges.
 
 pub mod bfs;
 pub mod cache;
@@ -40,35 +40,35 @@ pub use read::BadFile;
 pub use sssp::{Sssp, sssp};
 pub use triangles::{triangles, verify_triangles};
 
-/// What is said of nodes that cannot be reached.
+/// Depth, parent or distance of an unreachable node.
 pub const UNREACHED: u32 = u32::MAX;
 
-/// An edge as it stands in a file.
+/// A directed edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Zeroable)]
 pub struct Edge {
-    /// Where it begins.
+    /// Source node.
     pub source: u32,
-    /// Where it ends.
+    /// Target node.
     pub target: u32,
-    /// What it costs to follow it: a number, or the bits of an `f32`, as [`Weights`] says.
+    /// Weight: an integer or the bits of an `f32`, according to [`Weights`].
     pub weight: u32,
 }
 
-/// What the weights of edges are. None is negative, so bits of real ones are in the order of their values, and code that only compares
-/// need not know which they are.
+/// Type of edge weights. No weight is negative, so the bits of real weights have the order of their values, and comparisons need not
+/// distinguish the types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weights {
-    /// There are none: each edge counts 1.
+    /// Unweighted: each edge has weight 1.
     #[default]
     None,
     /// `u32`.
     Whole,
-    /// The bits of an `f32`, which is finite.
+    /// Bits of a finite `f32`.
     Real,
 }
 
 impl Weights {
-    /// The sum of two weights, or of lengths of paths.
+    /// Returns the sum of two weights or path lengths.
     pub fn sum(self, a: u32, b: u32) -> u32 {
         match self {
             Weights::None | Weights::Whole => a.saturating_add(b),
@@ -77,47 +77,47 @@ impl Weights {
     }
 }
 
-/// A list of edges, in any order; some may be there several times.
+/// An edge list, in any order; duplicates are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edges {
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: u32,
-    /// The edges. They use no other nodes.
+    /// The edges, between nodes less than `nodes`.
     pub list: Vec<Edge>,
-    /// What weights mean.
+    /// Type of the weights.
     pub weights: Weights,
-    /// Whether each edge can be followed both ways.
+    /// Each edge stands for both directions.
     pub symmetric: bool,
 }
 
-/// Neighbours of all nodes, row by row.
+/// Adjacency in CSR: the neighbours of each node are a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
-    /// Where each row begins, and where the last one ends.
+    /// Start of each row in `targets`, and the end of the last row.
     pub offsets: Vec<u32>,
-    /// The neighbours, in ascending order in each row.
+    /// Neighbours, ascending within a row.
     pub targets: Vec<u32>,
-    /// The weights of these edges; empty if there are none.
+    /// Weights of these edges; empty if unweighted.
     pub weights: Vec<u32>,
 }
 
-/// Reason why rows from outside are not those of a graph.
+/// Violated invariant of rows that were read from a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadRows {
-    /// A row begins before the one before it ends, or the last one does not end with the edges.
+    /// Offsets that descend, or do not end at the number of edges.
     #[error("row {row} of {nodes} begins at {offset} of {edges} edges")]
     Offset {
-        /// The row; that after the last one is the end.
+        /// The row; `nodes` stands for the end of the last row.
         row: u64,
         /// Number of nodes.
         nodes: u64,
-        /// Begin of the row.
+        /// Start of the row.
         offset: u64,
         /// Number of edges.
         edges: u64,
     },
-    /// An edge to a node that does not exist.
+    /// An edge to a node that is out of bounds.
     #[error("an edge leads to node {node} of {nodes}")]
     NoSuchNode {
         /// The node.
@@ -125,14 +125,14 @@ pub enum BadRows {
         /// Number of nodes.
         nodes: usize,
     },
-    /// A row that is not sorted, or has an edge twice.
+    /// A row that is unsorted or has duplicates.
     #[error("the neighbours of node {node} are not in ascending order")]
     Unsorted {
         /// Node of the row.
         node: u32,
     },
     /// Different numbers of edges in the two directions.
-    #[error("{edges} edges lead one way, and {reversed} the other")]
+    #[error("{edges} edges in one direction, but {reversed} in the other")]
     Counts {
         /// Edges in the first direction.
         edges: usize,
@@ -142,19 +142,19 @@ pub enum BadRows {
     /// An edge without its reverse.
     #[error("the edge from {from} to {to} is missing in the other direction")]
     Missing {
-        /// Where the edge begins.
+        /// Source of the edge.
         from: u32,
-        /// Where it ends.
+        /// Target of the edge.
         to: u32,
     },
     /// An edge whose reverse has another weight.
-    #[error("the edge from {from} to {to} weighs {weight}, but {reversed} reversed")]
+    #[error("the edge from {from} to {to} has weight {weight}, but its reverse has {reversed}")]
     Weight {
-        /// Where the edge begins.
+        /// Source of the edge.
         from: u32,
-        /// Where it ends.
+        /// Target of the edge.
         to: u32,
-        /// Its weight.
+        /// Weight of the edge.
         weight: u32,
         /// Weight of its reverse.
         reversed: u32,
@@ -162,7 +162,7 @@ pub enum BadRows {
 }
 
 impl Rows {
-    /// Where the row of a node is: nowhere, if there is no such node.
+    /// Returns the position of a node's row in `targets`; empty if the node does not exist.
     pub fn range(&self, node: u32) -> Range<usize> {
         match self.offsets.get(node as usize..).and_then(|offsets| offsets.first_chunk()) {
             Some(&[start, end]) => start as usize..end as usize,
@@ -170,17 +170,17 @@ impl Rows {
         }
     }
 
-    /// The neighbours of a node: none, if there is no such node.
+    /// Returns the neighbours of a node; empty if the node does not exist.
     pub fn of(&self, node: u32) -> &[u32] {
         self.targets.get(self.range(node)).unwrap_or_default()
     }
 
-    /// The weight of the edge at a place of `targets`; 1 if there are no weights.
+    /// Returns the weight of the edge at a position of `targets`; 1 if unweighted.
     fn weight(&self, at: usize) -> u32 {
         self.weights.get(at).copied().unwrap_or(1)
     }
 
-    /// What is wrong with rows from outside, of which there is at least the end.
+    /// Checks the invariants of rows from a file. `offsets` is not empty.
     fn check(&self) -> Result<(), BadRows> {
         let (offsets, edges) = (&*self.offsets, self.targets.len());
         let nodes = offsets.len() - 1;
@@ -212,7 +212,7 @@ impl Rows {
         parts.into_iter().collect()
     }
 
-    /// Checks that `other` has every edge reversed, with its weight, and no others: rows have each edge once, so that being as many is enough.
+    /// Checks that `other` is the transpose, with the same weights. Rows have no duplicates: equal edge counts and one inclusion suffice.
     fn check_transpose(&self, other: &Rows) -> Result<(), BadRows> {
         let (edges, reversed) = (self.targets.len(), other.targets.len());
         if edges != reversed {
@@ -239,8 +239,8 @@ impl Rows {
 }
 
 impl Rows {
-    /// The same, with the edges of each row that are lighter than a limit before the others. Each row has two offsets: that of its light
-    /// edges, and that of the others.
+    /// Partitions each row into light edges (weight < `limit`) followed by heavy ones. Each row has two offsets: those of its light and of
+    /// its heavy edges.
     pub(crate) fn split(&self, limit: u32) -> Result<Rows, Error> {
         let parts = in_parts("splitting rows", self.offsets.len() - 1, |nodes| {
             let places = self.offsets[nodes.start] as usize..self.offsets[nodes.end] as usize;
@@ -275,18 +275,18 @@ impl Rows {
     }
 }
 
-/// Rows of a slice have places for as many neighbours, so that lanes that have a row each load neighbouring words.
+/// Rows of a slice, one for each lane of a workgroup.
 pub(crate) const SLICE: u32 = 32;
 
-/// The same neighbours, in slices of rows of almost the same length: first the first neighbour of each row of a slice, then the second of
-/// each, and so on. Where a row has no more, [`UNREACHED`] stands instead.
+/// Adjacency in sliced ELLPACK (SELL-C-σ): rows sorted by length, in slices of [`SLICE`] rows that are stored column by column, so that
+/// lanes load adjacent words. Rows are padded with [`UNREACHED`] to the longest row of their slice.
 pub(crate) struct Slices {
-    /// The nodes, those with the longest rows first.
+    /// Nodes by descending length of their rows.
     pub(crate) order: Vec<u32>,
-    /// Where each slice begins, and where the last one ends.
+    /// Start of each slice, and the end of the last one.
     pub(crate) starts: Vec<u32>,
     pub(crate) targets: Vec<u32>,
-    /// Empty if there are none.
+    /// Empty if unweighted.
     pub(crate) weights: Vec<u32>,
 }
 
@@ -294,7 +294,7 @@ impl Rows {
     pub(crate) fn sliced(&self) -> Result<Slices, Error> {
         let nodes = self.offsets.len() as u32 - 1;
         let mut order = collected("nodes in the order of degrees", 0..nodes)?;
-        // An unstable sort takes no memory; the number of the node makes the order that of a stable one.
+        // An unstable sort allocates no memory; the node as the second key makes the order that of a stable sort.
         order.sort_unstable_by_key(|node| (std::cmp::Reverse(self.range(*node).len()), *node));
         let mut starts = with_capacity("slices of rows", self.slices() as usize + 1)?;
         starts.push(0);
@@ -330,78 +330,77 @@ impl Rows {
         (self.offsets.len() as u64 - 1).div_ceil(SLICE.into())
     }
 
-    /// Length of `targets` of the slices, padding included, from a histogram of the lengths of rows.
+    /// Returns the length of `targets` of the slices, with padding, from a histogram of the lengths of rows.
     pub(crate) fn sliced_len(&self) -> Result<u64, Error> {
         let lengths = || self.offsets.windows(2).map(|row| (row[1] - row[0]) as usize);
         let mut histogram: Vec<u32> = zeroed("lengths of rows", lengths().max().map_or(0, |longest| longest + 1))?;
         lengths().for_each(|length| histogram[length] += 1);
-        let (mut place, mut words) = (0u64, 0);
+        let (mut rank, mut words) = (0u64, 0);
         for (length, count) in histogram.iter().enumerate().rev() {
             // The first row of a slice is its longest.
-            let first = place.div_ceil(SLICE.into());
-            place += u64::from(*count);
-            words += (place.div_ceil(SLICE.into()) - first) * length as u64 * u64::from(SLICE);
+            let first = rank.div_ceil(SLICE.into());
+            rank += u64::from(*count);
+            words += (rank.div_ceil(SLICE.into()) - first) * length as u64 * u64::from(SLICE);
         }
         Ok(words)
     }
 }
 
-/// A graph: no edge is there twice, and none leads back to where it begins.
+/// A graph without duplicate edges and self-loops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
-    /// Where edges lead to.
     outgoing: Rows,
-    /// Where edges come from, if that is not the same.
+    /// Rows of incoming edges; `None` if the graph is symmetric.
     incoming: Option<Rows>,
     weights: Weights,
 }
 
 impl Graph {
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub fn nodes(&self) -> u32 {
         (self.outgoing.offsets.len() - 1) as u32
     }
 
-    /// How many edges there are; one that can be followed both ways counts twice.
+    /// Returns the number of directed edges; an undirected edge counts twice.
     pub fn edges(&self) -> u32 {
         self.outgoing.targets.len() as u32
     }
 
-    /// Where edges lead to.
+    /// Returns the rows of outgoing edges.
     pub fn outgoing(&self) -> &Rows {
         &self.outgoing
     }
 
-    /// Where edges come from.
+    /// Returns the rows of incoming edges.
     pub fn incoming(&self) -> &Rows {
         self.incoming.as_ref().unwrap_or(&self.outgoing)
     }
 
-    /// Makes sure that a node is one of the graph.
+    /// Checks that a node is in bounds.
     pub(crate) fn node(&self, node: u32) -> Result<(), Error> {
         let nodes = self.nodes();
         if node < nodes { Ok(()) } else { Err(Error::NoSuchNode { node, nodes }) }
     }
 
-    /// Whether every edge can be followed both ways.
+    /// Returns true if every edge has its reverse, with the same weight.
     pub fn is_symmetric(&self) -> bool {
         self.incoming.is_none()
     }
 
-    /// What the weights of edges are.
+    /// Returns the type of the weights.
     pub fn weights(&self) -> Weights {
         self.weights
     }
 
-    /// Whether edges have weights.
+    /// Returns true if edges have weights.
     pub fn is_weighted(&self) -> bool {
         self.weights != Weights::None
     }
 
-    /// The same graph with edges that can be followed both ways.
+    /// Returns the undirected graph: adds the reverse of every edge.
     ///
     /// # Errors
-    /// These are too many edges, or they take more memory than the [limit](limited).
+    /// There are too many edges, or they take more memory than the [limit](limited).
     pub fn symmetric(self) -> Result<Graph, Error> {
         if self.is_symmetric() {
             return Ok(self);
@@ -416,10 +415,10 @@ impl Graph {
         Graph::new(&Edges { nodes, list, weights, symmetric: true })
     }
 
-    /// Makes rows of edges, on all cores. Of several edges between the same nodes, the lightest one stays.
+    /// Builds the rows of an edge list, on all cores. Of duplicate edges, the lightest is kept.
     ///
     /// # Errors
-    /// There are too many nodes or edges, they take more memory than the [limit](limited), or an edge has a node that is none of the graph.
+    /// There are too many nodes or edges, they take more memory than the [limit](limited), or an edge has a node that is out of bounds.
     pub fn new(edges: &Edges) -> Result<Graph, Error> {
         let _span = tracing::info_span!("build graph", edges = edges.list.len()).entered();
         if edges.list.len() as u64 * 2 > u64::from(u32::MAX) {
@@ -431,46 +430,46 @@ impl Graph {
         check_building(edges.nodes, edges.list.len(), edges.weights, edges.symmetric)?;
         let outgoing = rows(edges, true, edges.symmetric)?;
         let incoming = if edges.symmetric { None } else { Some(rows(edges, false, true)?) };
-        // A list that names both directions of every edge is symmetric, whatever it says of itself.
+        // A list with both directions of every edge is symmetric even if it is not marked so.
         let incoming = incoming.filter(|incoming| *incoming != outgoing);
         Ok(Graph { outgoing, incoming, weights: edges.weights })
     }
 }
 
-/// Checks the peak of memory while a graph is built of a list of edges, the list included.
+/// Checks the peak memory of building a graph from an edge list, the list included.
 fn check_building(nodes: u32, edges: usize, weights: Weights, symmetric: bool) -> Result<(), Error> {
     let (n, listed) = (u64::from(nodes), edges as u64);
     let entries = if symmetric { 2 * listed } else { listed };
     let words = if weights == Weights::None { 1 } else { 2 };
     let rows = 4 * (n + 1) + 4 * words * entries;
-    // Cursors, ends of rows, and packed entries, all of which are gone before the sorted parts become rows.
+    // Cursors, ends of rows and packed entries: freed before the sorted parts are concatenated to rows.
     let placing = 8 * n + 8 * entries;
     let first_direction = if symmetric { 0 } else { rows };
     let list = size_of::<Edge>() as u64 * listed;
     memory::check(list + first_direction + rows + placing.max(rows), || format!("{nodes} nodes and {edges} edges"))
 }
 
-/// A result that is not what it should be.
-fn wrong(algorithm: &'static str, node: u32, reason: String) -> Result<(), Error> {
+/// Fails with [`Error::WrongResult`].
+fn wrong_result(algorithm: &'static str, node: u32, reason: String) -> Result<(), Error> {
     Err(Error::WrongResult { algorithm, node, reason })
 }
 
-/// Makes sure that a result has an element for each node.
-fn complete(algorithm: &'static str, graph: &Graph, length: usize) -> Result<(), Error> {
+/// Checks that a result has an element for each node.
+fn check_length(algorithm: &'static str, graph: &Graph, length: usize) -> Result<(), Error> {
     let nodes = graph.nodes();
     if length == nodes as usize {
         return Ok(());
     }
-    wrong(algorithm, nodes.min(length as u32), format!("there are results for {length} nodes of {nodes}"))
+    wrong_result(algorithm, nodes.min(length as u32), format!("{length} results for {nodes} nodes"))
 }
 
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Parts of `0..count`, on which something is done by all cores. The results are in order.
+/// Parallel for: applies `work` to parts of `0..count` on all cores, and returns the results in the order of the parts.
 fn in_parts<R: Send>(stage: &'static str, count: usize, work: impl Fn(Range<usize>) -> R + Sync) -> Vec<R> {
-    // More than there are cores: parts are not alike, cores have other things to do, and somebody may watch.
+    // More parts than cores: for load balancing, and to report progress.
     let parts = (count / 4096).clamp(1, 64);
     let bound = |part: usize| count * part / parts;
     let next = AtomicUsize::new(1);
@@ -484,10 +483,10 @@ fn in_parts<R: Send>(stage: &'static str, count: usize, work: impl Fn(Range<usiz
         done.collect::<Vec<(usize, R)>>()
     };
     let mut results = std::thread::scope(|scope| {
-        // Without memory for more threads, those that there are do the work.
+        // If a thread cannot be created, the others do its parts.
         let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, || run(None)).ok();
         let others: Vec<_> = (1..threads().min(parts)).map_while(spawn).collect();
-        // Who waits does one in any case, and tells of it.
+        // The calling thread does the first part, so that it reports progress.
         let mut results = run(Some(0));
         for other in others {
             results.extend(other.join().unwrap_or_else(|e| std::panic::resume_unwind(e)));
@@ -498,7 +497,7 @@ fn in_parts<R: Send>(stage: &'static str, count: usize, work: impl Fn(Range<usiz
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Blocks of a list, which all cores write to. `work` is given the number of a block and the block; its results are in order.
+/// Parallel for over mutable blocks of a list: `work` gets the number of a block and the block. Results are in the order of the blocks.
 fn in_blocks<T: Send, R: Send>(
     stage: &'static str,
     list: &mut [T],
@@ -514,7 +513,7 @@ fn in_blocks<T: Send, R: Send>(
     parts.into_iter().flatten().collect()
 }
 
-/// The rows of edges: each edge is in the row of its source, of its target, or in both.
+/// Builds rows by a counting sort: each edge is entered in the row of its source, of its target, or in both.
 fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Result<Rows, Error> {
     let nodes = edges.nodes as usize;
     let entries = |edge: &Edge| {
@@ -551,7 +550,7 @@ fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Result<Rows, Error
     });
     drop(cursors);
     let start_of = |node: usize| node.checked_sub(1).map_or(0, |before| ends[before]) as usize;
-    // Rows become shorter here, so each part makes its own, and they are put together in the end.
+    // Removing duplicates shortens rows, so each part builds its own rows, and these are concatenated.
     let parts = in_parts("sorting", nodes, |part| {
         let most = start_of(part.end) - start_of(part.start);
         let mut lengths: Vec<u32> = with_capacity("nodes of the graph", part.len())?;

@@ -1,35 +1,35 @@
-//! PageRank.
+//! PageRank by pull iteration.
 //!
-//! Nodes are numbered by their place in the order of degrees: what many of them need is then close together, and each workgroup writes what
-//! follows what another one has written.
+//! Nodes are renumbered by descending in-degree, the order of the slices, so that loads of popular nodes have locality and workgroups write
+//! adjacent ranges.
 
 use vyre_driver::{Buffer, Grid};
 use vyre_foundation::build::kernel;
 use vyre_foundation::ir::{Element, Program};
 
 use super::memory::{collected, filled, zeroed};
-use super::{Graph, SLICE, complete, wrong};
+use super::{Graph, SLICE, check_length, wrong_result};
 use crate::Error;
 use crate::frontier::{Batch, Engine, Needs, Topology, slice};
 
-/// How important each node is, by how important those are that lead to it.
+/// Ranks of PageRank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PageRank {
-    /// For each node. What nodes without outgoing edges have to give is lost, so the sum may be less than 1.
+    /// Rank of each node. Nodes without outgoing edges do not redistribute their rank, so the sum may be less than 1.
     pub ranks: Vec<f32>,
-    /// How many times ranks were computed.
+    /// Number of iterations.
     pub iterations: u32,
-    /// By how much they changed the last time, all together.
+    /// L1 norm of the change in the last iteration.
     pub change: f64,
 }
 
 const DAMPING: f32 = 0.85;
-/// Partial sums of changes.
+/// Partial sums of the L1 norm.
 const SUMS: u32 = 256;
-/// Iterations that are fused.
+/// Iterations that are submitted together.
 const FUSED: u32 = 4;
 
-/// A rank from the `shares` of others, and the share that goes on from here.
+/// Iteration: the new rank of each node from the `shares` of its in-neighbours, and the node's share (rank ÷ out-degree).
 fn iterate() -> Result<Program, Error> {
     Ok(kernel("pagerank", [SLICE, 1, 1], |k| {
         let (portions, shares) = (k.read::<f32>("portions"), k.read::<f32>("shares"));
@@ -38,7 +38,7 @@ fn iterate() -> Result<Program, Error> {
         let least = k.uniform::<f32>("least").load();
         let at = k.global_index();
         let sum = k.var(0.0f32);
-        // What stands where a row has ended is no node, and what is outside of `shares` is 0.
+        // Padding is out of bounds of `shares`, so it loads 0.
         slice(k, |_, source| sum.set(sum.get() + shares.load(source)));
         let (old, rank) = (ranks.load(at), least + sum.get() * DAMPING);
         ranks.store(at, rank);
@@ -57,11 +57,11 @@ fn sum() -> Result<Program, Error> {
     })?)
 }
 
-/// Device memory of PageRank: slices of rows, with the order of nodes and the portions that go along each edge; ranks, changes, and shares
-/// of this iteration and the next; sums of changes.
+/// Device memory: slices, the order of nodes, and reciprocal out-degrees; ranks, changes, and shares of this iteration and the next;
+/// partial sums.
 ///
 /// # Errors
-/// There is no memory to measure the slices.
+/// There is not enough host memory to measure the slices.
 pub fn needs(graph: &Graph) -> Result<Needs, Error> {
     let (nodes, rows) = (u64::from(graph.nodes()), graph.incoming());
     let mut buffers = vec![rows.slices() + 1, rows.sliced_len()?];
@@ -70,7 +70,7 @@ pub fn needs(graph: &Graph) -> Result<Needs, Error> {
     Ok(Needs { buffers, ..Needs::default() })
 }
 
-/// Computes ranks until they change by no more than `tolerance` all together, or `most` times. A negative tolerance and NaN are taken for 0.
+/// Iterates until the L1 norm of the change is at most `tolerance`, at most `most` times. A negative or NaN tolerance is treated as 0.
 ///
 /// # Errors
 /// There is not enough memory, or the device failed.
@@ -126,12 +126,12 @@ pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRa
 }
 
 impl PageRank {
-    /// Computes ranks once more, with more digits: they must not change by more than `tolerance`.
+    /// Verifies that one more iteration in `f64` changes the ranks by at most `tolerance` (L1 norm).
     ///
     /// # Errors
-    /// [`Error::WrongResult`] names the node that changes the most.
+    /// [`Error::WrongResult`] names the node with the largest change.
     pub fn verify(&self, graph: &Graph, tolerance: f64) -> Result<(), Error> {
-        complete("pagerank", graph, self.ranks.len())?;
+        check_length("pagerank", graph, self.ranks.len())?;
         let damping = f64::from(DAMPING);
         let share = |&node: &u32| f64::from(self.ranks[node as usize]) / graph.outgoing.of(node).len() as f64;
         let (mut total, mut worst) = (0.0, (0, 0.0));
@@ -147,6 +147,6 @@ impl PageRank {
         if total <= tolerance.max(1e-6) {
             return Ok(());
         }
-        wrong("pagerank", worst.0, format!("ranks still change by {total}, this one by {}", worst.1))
+        wrong_result("pagerank", worst.0, format!("ranks change by {total} > {tolerance}, this one by {}", worst.1))
     }
 }

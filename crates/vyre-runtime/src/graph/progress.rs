@@ -1,29 +1,29 @@
-//! How far a graph is read or built, for somebody who waits for it.
+//! Progress reports of reading and building graphs.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// How far a stage is.
+/// Progress of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is done, such as `parsing`.
+    /// Name of the stage, such as `parsing`.
     pub stage: &'static str,
-    /// How much of it.
+    /// Completed units.
     pub done: u64,
-    /// How much there is.
+    /// Total units.
     pub all: u64,
 }
 
 type Watch = Rc<dyn Fn(Progress)>;
 
 thread_local! {
-    // Of the thread that waits: it does a part of all work, and speaks for the others.
+    // Set on the calling thread, which does a part of every stage and reports for all threads.
     static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
 }
 
-/// Does something with graphs, and calls `watch` now and then while one is read or built.
+/// Runs `work`, and calls `watch` repeatedly while it reads or builds a graph.
 pub fn watched<R>(watch: impl Fn(Progress) + 'static, work: impl FnOnce() -> R) -> R {
-    /// Also when the work panics.
+    /// Restores the outer callback, also when `work` panics.
     struct Restore(Option<Watch>);
     impl Drop for Restore {
         fn drop(&mut self) {

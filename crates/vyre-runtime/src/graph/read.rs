@@ -1,17 +1,17 @@
-//! Graphs in files.
+//! Readers of graph files.
 //!
-//! | name ends in | is |
+//! | extension | format |
 //! |---|---|
 //! | `.mtx` | Matrix Market, `matrix coordinate` of `pattern`, `integer` or `real` values |
-//! | `.sg`, `.wsg` | rows of a graph as the GAP benchmark suite writes them; `.wsg` has weights |
-//! | anything else | an edge list as of SNAP: `SOURCE TARGET [WEIGHT]` on each line, `#` and `%` begin comments |
+//! | `.sg`, `.wsg` | serialized CSR of the GAP benchmark suite; `.wsg` has weights |
+//! | any other | SNAP edge list: `SOURCE TARGET [WEIGHT]` on each line, `#` and `%` begin comments |
 //!
-//! Weights of a `real` matrix are real numbers. Those of a list are whole numbers if all of them are at most 2147483647, and else real ones.
-//! Texts may also end in `.gz`, if the feature `gz` is on. Nothing is guessed: a line that does not fit is an error with its number.
+//! Weights of a `real` matrix are reals. Those of an edge list are integers if all of them are integers of at most 2147483647, else reals.
+//! With the feature `gz`, text formats may be compressed (`.gz`). A malformed line is an error with its line number.
 //!
-//! Files are not trusted. Their contents, also when unpacked, and what is made of them have to fit the [limit](super::limited) of memory.
-//! Directories, devices and sockets are refused. Rows of a GAP file are checked: they are sorted, incoming edges are outgoing ones
-//! reversed, and an undirected graph has every edge in both directions.
+//! Files are untrusted. Their contents, after decompression, and the graph have to fit the memory [limit](super::limited). Directories,
+//! devices and sockets are refused. The rows of a GAP file are checked: they are sorted, the incoming edges are the transpose of the
+//! outgoing ones, and an undirected graph is symmetric.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -24,24 +24,24 @@ use super::progress::report;
 use super::{BadRows, Edge, Edges, Graph, Rows, Weights, in_parts};
 use crate::Error;
 
-/// Reason why a file holds no graph.
+/// Fault of a graph file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadFile {
-    /// Error of the operating system, or of the decompressor.
+    /// Error of the operating system or the decompressor.
     #[error("{0}")]
     Io(String),
-    /// A folder, a device or a socket.
+    /// A directory, device or socket.
     #[error("it is neither a file nor a pipe")]
     NotAFile,
-    /// A compressed file, and the feature `gz` is off.
+    /// A compressed file, but the feature `gz` is off.
     #[error("it is compressed, and the feature `gz` of vyre-runtime is off")]
     Compressed,
     /// A line with one number.
-    #[error("there is one number, but an edge has two nodes")]
+    #[error("one number, but an edge has two nodes")]
     OneNumber,
-    /// A line with more numbers than two nodes and a weight.
-    #[error("there are more than three numbers")]
+    /// A line with more than three numbers.
+    #[error("more than three numbers: an edge has two nodes and at most one weight")]
     ManyNumbers,
     /// A word that is not a node.
     #[error("`{word}` is not a node: they are {first} to {last}")]
@@ -54,48 +54,48 @@ pub enum BadFile {
         last: u64,
     },
     /// A word that is not a weight.
-    #[error("`{word}` is not a weight: they are {}", if *real { "numbers from 0 on" } else { "whole numbers, 0 to 2147483647" })]
+    #[error("`{word}` is not a weight: they are {}", if *real { "numbers ≥ 0" } else { "integers from 0 to 2147483647" })]
     Weight {
         /// The beginning of the word.
         word: String,
-        /// Whether weights are real numbers.
+        /// Weights are reals.
         real: bool,
     },
-    /// A line with a weight after one without.
-    #[error("there is a weight, but not on other lines")]
+    /// A line with a weight in an unweighted list.
+    #[error("this line has a weight, but earlier lines have none")]
     SurplusWeight,
-    /// A line without a weight, where there have to be weights.
+    /// A line without a weight in a weighted list.
     #[error("the weight is missing")]
     MissingWeight,
-    /// Parts of a list with weights and without.
-    #[error("some lines before this one have weights, and others have not")]
+    /// A list with both weighted and unweighted lines.
+    #[error("some lines before this one have weights, and others have none")]
     SomeWeights,
-    /// A matrix without a header.
+    /// An empty Matrix Market file.
     #[error("it is empty")]
     Empty,
     /// A header of another format than Matrix Market.
     #[error("the header is not `%%MatrixMarket matrix coordinate FIELD SYMMETRY`")]
     Header,
-    /// A dense matrix.
-    #[error("the matrix is dense, not a list of coordinates")]
+    /// A dense matrix (`array`).
+    #[error("the matrix is dense, but must be `coordinate`")]
     Dense,
-    /// A matrix of other values.
+    /// An unsupported field of the header, such as `complex`.
     #[error("the values are neither `pattern` nor `integer` nor `real`")]
     Values,
-    /// A matrix of another symmetry.
+    /// An unsupported symmetry of the header, such as `hermitian`.
     #[error("the matrix is neither `general` nor `symmetric`")]
     Symmetry,
-    /// A matrix without a size.
-    #[error("there is no line with the size")]
+    /// A matrix without a size line.
+    #[error("the size line `ROWS COLUMNS ENTRIES` is missing")]
     NoSize,
-    /// A size that is not three numbers.
-    #[error("the size is not three numbers: rows, columns, entries")]
+    /// A malformed size line.
+    #[error("the size line is not `ROWS COLUMNS ENTRIES`")]
     Size,
-    /// More rows or columns than a graph has nodes.
-    #[error("there are more than 2147483647 nodes")]
+    /// More rows or columns than the largest number of nodes.
+    #[error("the matrix has more than 2147483647 rows or columns")]
     ManyNodes,
-    /// An entry outside of the matrix.
-    #[error("the entry ({row}, {column}) is outside of {height} rows and {width} columns")]
+    /// An entry that is out of bounds of the matrix.
+    #[error("the entry ({row}, {column}) is out of bounds of {height} rows and {width} columns")]
     Entry {
         /// Row of the entry, from 1.
         row: u32,
@@ -106,52 +106,52 @@ pub enum BadFile {
         /// Columns of the matrix.
         width: u64,
     },
-    /// Another number of entries than announced.
+    /// Another number of entries than the size line announces.
     #[error("line {line} announces {announced} entries, but there are {found}")]
     EntryCount {
-        /// Line with the size.
+        /// Number of the size line.
         line: u64,
-        /// Number of entries in that line.
+        /// Announced entries.
         announced: u64,
-        /// Number of entries that follow it.
+        /// Entries in the file.
         found: usize,
     },
-    /// A first byte of a GAP file that is neither 0 nor 1.
-    #[error("the first byte says whether it is directed, but it is {0}")]
+    /// A direction byte of a GAP file that is neither 0 nor 1.
+    #[error("the first byte is {0}, but must be 0 (undirected) or 1 (directed)")]
     Direction(u8),
     /// A GAP file of a graph that is too large.
-    #[error("{nodes} nodes and {edges} edges are too many")]
+    #[error("{nodes} nodes and {edges} edges are too many: at most 2147483647 nodes and 4294967294 edges are possible")]
     TooLarge {
         /// Number of nodes.
         nodes: u64,
         /// Number of edges.
         edges: u64,
     },
-    /// A GAP file that is shorter than its header says, by this number of bytes.
-    #[error("it ends {0} bytes early")]
+    /// A GAP file that is this number of bytes shorter than its header requires.
+    #[error("it is truncated: {0} bytes are missing")]
     CutOff(u64),
-    /// A GAP file that is longer than its header says, by this number of bytes.
-    #[error("{0} bytes follow its end")]
+    /// A GAP file that is this number of bytes longer than its header requires.
+    #[error("{0} bytes follow the end of the graph")]
     Trailing(usize),
     /// An edge of negative weight.
-    #[error("an edge has the weight {0}")]
+    #[error("an edge has the negative weight {0}")]
     NegativeWeight(i32),
-    /// Rows that are not those of a graph.
+    /// Malformed rows.
     #[error(transparent)]
     Rows(#[from] BadRows),
-    /// Rows of incoming edges that are not those of outgoing edges reversed.
+    /// Incoming edges that are not the transpose of the outgoing ones.
     #[error("incoming and outgoing edges differ: {0}")]
     Directions(BadRows),
-    /// A graph with an edge in one direction that says that it is undirected.
-    #[error("it says that it is undirected, but {0}")]
+    /// A graph that is marked undirected, but has an edge without its reverse.
+    #[error("it is marked undirected, but {0}")]
     NotUndirected(BadRows),
 }
 
 impl Graph {
-    /// Reads a graph from a file, whose name says what it holds.
+    /// Reads a graph from a file, in the format of its extension.
     ///
     /// # Errors
-    /// [`Error::GraphFile`]: it cannot be read, or a line of it makes no sense. [`Error::OverMemoryLimit`]: it takes more memory than the
+    /// [`Error::GraphFile`]: the file cannot be read or is malformed. [`Error::OverMemoryLimit`]: the graph takes more memory than the
     /// [limit](super::limited).
     pub fn read(path: &Path) -> Result<Graph, Error> {
         let _span = tracing::info_span!("read graph").entered();
@@ -178,11 +178,11 @@ impl Graph {
     }
 }
 
-/// Reason why a file gives no graph.
+/// Reason why reading failed.
 enum Fault {
-    /// The line, counted from 1, and what is wrong with it; or with all of the file.
+    /// Fault of a line, counted from 1, or of the file.
     File(Option<u64>, BadFile),
-    /// It takes too much memory.
+    /// Memory limit exceeded, or a failed allocation.
     Memory(Error),
 }
 
@@ -211,7 +211,7 @@ impl From<Error> for Fault {
 }
 
 fn contents(path: &Path) -> Result<Vec<u8>, Fault> {
-    // Before it is opened, which already means something to some devices.
+    // Checked before opening, which has side effects on some devices.
     let kind = fs::metadata(path)?.file_type();
     if !kind.is_file() && !is_pipe(kind) {
         return Err(BadFile::NotAFile.into());
@@ -244,10 +244,10 @@ fn unpacked(_: &[u8]) -> Result<Vec<u8>, Fault> {
     Err(BadFile::Compressed.into())
 }
 
-/// Reads to the end, piece by piece, at most as much as the limit of memory; `then` is told the number of bytes so far.
+/// Reads to the end in pieces, up to the memory limit, and calls `then` with the number of bytes so far.
 fn drain<R: Read>(from: R, expected: usize, then: impl Fn(&R, usize)) -> Result<Vec<u8>, Fault> {
     let mut done = 0;
-    // One byte more than the limit tells that there are more.
+    // Reading one byte beyond the limit proves that it is exceeded.
     let read = read_limited(from, memory::limit().saturating_add(1), expected, |from, bytes| {
         done = bytes;
         then(from, done);
@@ -260,21 +260,21 @@ fn drain<R: Read>(from: R, expected: usize, then: impl Fn(&R, usize)) -> Result<
     Ok(bytes)
 }
 
-/// What a line of edges looks like.
+/// Format of the lines of an edge list.
 #[derive(Clone, Copy)]
-struct Style {
-    /// The first node.
+struct LineFormat {
+    /// Number of the first node: 0 or 1.
     first: u32,
-    /// The numbers of a line: without a weight, or with one. `None` accepts both.
+    /// Lines have a weight. `None`: undetermined until the first line.
     weighted: Option<bool>,
-    /// Weights are real numbers.
+    /// Weights are reals.
     real: bool,
 }
 
-/// An edge list of SNAP.
+/// Parses a SNAP edge list.
 fn list(bytes: &[u8]) -> Result<Edges, Fault> {
-    let read = |real| entries(bytes, 1, Style { first: 0, weighted: None, real });
-    // The first weight that is not whole ends the first attempt, so that the second one costs little where it helps.
+    let read = |real| entries(bytes, 1, LineFormat { first: 0, weighted: None, real });
+    // The first attempt ends at the first weight that is not an integer, so the second attempt seldom repeats much work.
     let (list, weights) = read(false).or_else(|fault| match fault {
         Fault::File(..) => read(true),
         Fault::Memory(_) => Err(fault),
@@ -283,12 +283,12 @@ fn list(bytes: &[u8]) -> Result<Edges, Fault> {
     Ok(Edges { nodes, list, weights, symmetric: false })
 }
 
-/// Matrix Market: a header, comments, the size, and an entry on each line.
+/// Parses Matrix Market: a header, comments, the size line, and an entry on each line.
 fn matrix(bytes: &[u8]) -> Result<Edges, Fault> {
     let mut rest = bytes;
     let mut line = 0;
     let mut next = || {
-        /// The format has no longer lines.
+        /// Maximum line length of the format.
         const LONGEST: usize = 1024;
         let (text, after) = split_line(rest)?;
         let text = &text[..text.len().min(LONGEST)];
@@ -331,8 +331,8 @@ fn matrix(bytes: &[u8]) -> Result<Edges, Fault> {
     if nodes > i32::MAX as u64 {
         return fault(at, BadFile::ManyNodes);
     }
-    let style = Style { first: 1, weighted: Some(weights != Weights::None), real: weights == Weights::Real };
-    let (list, _) = entries(entry_text, at + 1, style)?;
+    let format = LineFormat { first: 1, weighted: Some(weights != Weights::None), real: weights == Weights::Real };
+    let (list, _) = entries(entry_text, at + 1, format)?;
     if let Some(outside) = list.iter().find(|edge| u64::from(edge.source.max(edge.target)) >= nodes) {
         let (row, column) = (outside.source + 1, outside.target + 1);
         return Err(BadFile::Entry { row, column, height, width }.into());
@@ -343,12 +343,12 @@ fn matrix(bytes: &[u8]) -> Result<Edges, Fault> {
     Ok(Edges { nodes: nodes as u32, list, weights, symmetric })
 }
 
-/// The edges of all lines, read on all cores, and what their weights are.
-fn entries(bytes: &[u8], first_line: u64, style: Style) -> Result<(Vec<Edge>, Weights), Fault> {
+/// Parses the edges of all lines on all cores, and determines the type of their weights.
+fn entries(bytes: &[u8], first_line: u64, format: LineFormat) -> Result<(Vec<Edge>, Weights), Fault> {
     let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count() + 1;
     let counted = in_parts("parsing", bytes.len(), |part| lines(&bytes[part]));
     let most: usize = counted.into_iter().sum();
-    // Parts of the list, and the list that is made of them.
+    // The parts of the list, and their concatenation.
     let required = (bytes.len() + 2 * size_of::<Edge>() * most) as u64;
     memory::check(required, || format!("a text of {} bytes in {most} lines", bytes.len()))?;
     let parts = in_parts("parsing", bytes.len(), |part| {
@@ -362,19 +362,19 @@ fn entries(bytes: &[u8], first_line: u64, style: Style) -> Result<(Vec<Edge>, We
         let (start, end) = (begin(part.start), begin(part.end));
         let mut rest = &bytes[start.min(end)..end];
         let mut edges = with_capacity("edges of the graph", lines(rest))?;
-        let mut style = style;
+        let mut format = format;
         while let Some((line, after)) = split_line(rest) {
-            match entry(line, &mut style) {
+            match entry(line, &mut format) {
                 Ok(edge) => edges.extend(edge),
-                // The line is counted if this is the first fault.
+                // Lines before the fault are counted only for the first fault of the file.
                 Err(reason) => return Ok(Err((end - rest.len(), reason))),
             }
             rest = after;
         }
-        Ok(Ok((edges, style.weighted, start)))
+        Ok(Ok((edges, format.weighted, start)))
     });
     let line_of = |at: usize| Some(first_line + lines(&bytes[..at]) as u64 - 1);
-    let (mut lists, mut weighted) = (Vec::new(), style.weighted);
+    let (mut lists, mut weighted) = (Vec::new(), format.weighted);
     for part in parts {
         let part: Result<_, (usize, BadFile)> = part.map_err(Fault::Memory)?;
         let (edges, found, start) = part.map_err(|(at, reason)| Fault::File(line_of(at), reason))?;
@@ -389,7 +389,7 @@ fn entries(bytes: &[u8], first_line: u64, style: Style) -> Result<(Vec<Edge>, We
     let all = concat("edges of the graph", lists)?;
     let weights = match weighted {
         None | Some(false) => Weights::None,
-        Some(true) if style.real => Weights::Real,
+        Some(true) if format.real => Weights::Real,
         Some(true) => Weights::Whole,
     };
     Ok((all, weights))
@@ -400,8 +400,8 @@ fn split_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
     (!text.is_empty()).then(|| (&text[..end], text.get(end + 1..).unwrap_or_default()))
 }
 
-/// The edge of a line, if it is not a comment.
-fn entry(line: &[u8], style: &mut Style) -> Result<Option<Edge>, BadFile> {
+/// Parses a line; `None` for comments and empty lines.
+fn entry(line: &[u8], format: &mut LineFormat) -> Result<Option<Edge>, BadFile> {
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let Some(source) = words.next().filter(|word| !matches!(word[0], b'#' | b'%')) else { return Ok(None) };
     let target = words.next().ok_or(BadFile::OneNumber)?;
@@ -411,25 +411,25 @@ fn entry(line: &[u8], style: &mut Style) -> Result<Option<Edge>, BadFile> {
     }
     let node = |word| {
         // Graphs have at most 2³¹ − 1 nodes.
-        let last = u64::from(style.first) + i32::MAX as u64 - 1;
+        let last = u64::from(format.first) + i32::MAX as u64 - 1;
         let number = number(word).filter(|number| *number <= last);
-        let reason = || BadFile::Node { word: shown(word), first: style.first, last };
-        number.and_then(|number| number.checked_sub(style.first.into())).map(|node| node as u32).ok_or_else(reason)
+        let reason = || BadFile::Node { word: excerpt(word), first: format.first, last };
+        number.and_then(|number| number.checked_sub(format.first.into())).map(|node| node as u32).ok_or_else(reason)
     };
     let (source, target) = (node(source)?, node(target)?);
-    if *style.weighted.get_or_insert(weight.is_some()) != weight.is_some() {
+    if *format.weighted.get_or_insert(weight.is_some()) != weight.is_some() {
         return Err(if weight.is_some() { BadFile::SurplusWeight } else { BadFile::MissingWeight });
     }
     let weight = match weight {
         None => 1,
-        Some(word) => if style.real { real(word) } else { whole(word) }
-            .ok_or_else(|| BadFile::Weight { word: shown(word), real: style.real })?,
+        Some(word) => if format.real { real(word) } else { whole(word) }
+            .ok_or_else(|| BadFile::Weight { word: excerpt(word), real: format.real })?,
     };
     Ok(Some(Edge { source, target, weight }))
 }
 
-/// The beginning of a word, for a message.
-fn shown(word: &[u8]) -> String {
+/// Returns the beginning of a word, for a message.
+fn excerpt(word: &[u8]) -> String {
     const MOST: usize = 40;
     let text = String::from_utf8_lossy(&word[..word.len().min(MOST)]);
     if word.len() > MOST { format!("{text}…") } else { text.into_owned() }
@@ -445,15 +445,15 @@ fn whole(word: &[u8]) -> Option<u32> {
     number(word).filter(|number| *number <= i32::MAX as u64).map(|number| number as u32)
 }
 
-/// The bits of a real number. What devices may take for 0 is 0, and so is −0; then their sums are the same everywhere.
+/// Parses the bits of a real. Subnormals, which devices may flush, and −0 become 0, so that sums are the same on every device.
 fn real(word: &[u8]) -> Option<u32> {
     let real: f32 = std::str::from_utf8(word).ok()?.parse().ok()?;
     let real = if real.is_subnormal() { 0.0 } else { real };
     (real >= 0.0 && real.is_finite()).then_some((real + 0.0).to_bits())
 }
 
-/// What GAP's `converter` writes: whether it is directed, the numbers of edges and nodes, where rows begin, neighbours; and the same for
-/// the other direction.
+/// Decodes the output of GAP's `converter`: a direction byte, the numbers of edges and nodes, offsets and neighbours; for a directed graph,
+/// also offsets and neighbours of the incoming edges.
 fn serialized(bytes: &[u8], weighted: bool) -> Result<Graph, Fault> {
     let mut rest = bytes;
     let directed = match *take(&mut rest, 1)?.first().unwrap_or(&2) {
@@ -465,7 +465,7 @@ fn serialized(bytes: &[u8], weighted: bool) -> Result<Graph, Fault> {
     if nodes > i32::MAX as u64 || edges >= u32::MAX.into() {
         return Err(BadFile::TooLarge { nodes, edges }.into());
     }
-    // Rows are never larger than the part of the file that they are made of.
+    // Rows take at most as much memory as their part of the file.
     memory::check(2 * bytes.len() as u64, || format!("{nodes} nodes and {edges} edges"))?;
     let outgoing = serialized_rows(&mut rest, nodes, edges, weighted)?;
     let incoming = if directed { Some(serialized_rows(&mut rest, nodes, edges, weighted)?) } else { None };

@@ -1,8 +1,8 @@
-//! Shortest paths by weight: delta-stepping.
+//! Single-source shortest paths by delta-stepping.
 //!
-//! Nodes that are closer than a limit are followed until none of them comes closer any more, along edges that are lighter than `delta`: others
-//! lead beyond the limit, and are followed once all of these nodes are where they stay. Nodes beyond wait in `far`. Then the limit moves to
-//! `delta` past the closest of these.
+//! The current bucket holds the nodes with a distance below `limit`. Its light edges (weight < `delta`) are relaxed until the bucket is
+//! empty; heavy edges lead beyond the bucket, and are relaxed once for its settled nodes. Nodes beyond `limit` are collected in `far`. The
+//! next `limit` is the least distance in `far` plus `delta`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,23 +13,23 @@ use vyre_foundation::build::{self, kernel};
 use vyre_foundation::ir::{Element, Program};
 
 use super::memory::filled;
-use super::{Graph, UNREACHED, Weights, complete, wrong};
+use super::{Graph, UNREACHED, Weights, check_length, wrong_result};
 use crate::Error;
 use crate::frontier::{Batch, Engine, NamedArguments, Needs, Step, Test, Visitor, nodes};
 
-/// The lengths of the shortest paths from a node.
+/// Shortest path lengths from a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sssp {
-    /// For each node.
+    /// Distance of each node.
     pub distances: Distances,
 }
 
-/// Lengths of paths, of the type that weights have.
+/// Distances, of the type of the weights.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distances {
-    /// [`UNREACHED`] where there is no path.
+    /// [`UNREACHED`] for unreachable nodes.
     Whole(Vec<u32>),
-    /// Infinity where there is no path: paths that are there are finite.
+    /// Infinity for unreachable nodes; path lengths are finite.
     Real(Vec<f32>),
 }
 
@@ -49,7 +49,7 @@ impl Distances {
 const STEP: Step = Step { name: "sssp", visit: visit::<false>, until_admitted: false };
 const REAL_STEP: Step = Step { name: "sssp_real", visit: visit::<true>, until_admitted: false };
 
-/// Kinds of edges, by the place of their offset.
+/// Kinds of edges: index of their offset in a split row.
 const LIGHT: u32 = 0;
 const HEAVY: u32 = 1;
 
@@ -83,7 +83,7 @@ fn is_any(k: &build::Kernel) -> Test<'_> {
     Box::new(move |_| k.lit(true))
 }
 
-/// Leaves out of `far` what has come closer than the limit, and finds the closest of the others.
+/// Removes nodes with a distance below `limit` from `far`, and computes the least distance of the others.
 fn least_kernel() -> Result<Program, Error> {
     Ok(kernel("sssp_least", [64, 1, 1], |k| {
         let (distances, far) = (k.read::<u32>("distances"), k.read_write::<u32>("far"));
@@ -109,13 +109,13 @@ fn is_near(k: &build::Kernel) -> Test<'_> {
     Box::new(move |node| distances.load(node).lt(limit))
 }
 
-/// Width of the buckets of delta-stepping.
+/// Buckets of delta-stepping.
 struct Buckets {
-    /// A weight, as the graph has them.
+    /// Width of a bucket, of the type of the weights.
     delta: u32,
-    /// Some edges are heavier than that, so that rows are split.
+    /// Rows are split: there are heavy edges.
     is_split: bool,
-    /// A path could be longer than lengths can be.
+    /// A path length may overflow.
     overflows: bool,
 }
 
@@ -123,21 +123,21 @@ impl Buckets {
     fn new(graph: &Graph, delta: Option<f32>) -> Buckets {
         let heaviest = graph.outgoing.weights.iter().max().copied().unwrap_or(1);
         let degree = (graph.edges() / graph.nodes().max(1)).max(1);
-        // A step costs something however few nodes it has, so that following some edges twice is better than many steps.
+        // A step has a fixed cost, so relaxing some edges twice (wide buckets) is faster than many steps.
         let (longest, limit, delta) = match graph.weights() {
             Weights::None | Weights::Whole => {
                 let delta = delta.map_or(heaviest.saturating_mul(2) / degree, |delta| delta as u32);
                 (f64::from(heaviest) * f64::from(graph.nodes()), f64::from(UNREACHED), delta.max(1))
             }
             Weights::Real => {
-                // Bits of what is no weight are above those of infinity.
+                // NaN, which is no weight, has bits above those of infinity.
                 let heaviest = f32::from_bits(heaviest.min(f32::INFINITY.to_bits()));
                 let delta = delta.unwrap_or(heaviest * 2.0 / degree as f32).max(f32::MIN_POSITIVE);
-                // Rounding a sum at most doubles what an edge adds to it.
+                // Rounding at most doubles the increment of a sum by an edge.
                 (2.0 * f64::from(heaviest) * f64::from(graph.nodes()), f64::from(f32::MAX), delta.to_bits())
             }
         };
-        // Without heavy edges, all are followed.
+        // Rows are split only if there are heavy edges.
         Buckets { delta, is_split: graph.is_weighted() && delta <= heaviest, overflows: longest >= limit }
     }
 
@@ -149,23 +149,23 @@ impl Buckets {
     }
 }
 
-/// Device memory of delta-stepping: rows, with two offsets for each node if they are split into light and heavy edges; weights; distances;
-/// the sets of far and of settled nodes, and the least distance of the former.
+/// Device memory: rows, with two offsets for each node if they are split into light and heavy edges; weights; distances; the sets of far
+/// and settled nodes, and the least distance of the former.
 pub fn needs(graph: &Graph, delta: Option<f32>) -> Needs {
     Buckets::new(graph, delta).needs(graph)
 }
 
-/// Finds the shortest paths from a node. `delta` is how far apart nodes may be that are followed at once; without it, it follows from the
-/// weights. Sums of real numbers are rounded, edge by edge from the source on.
+/// Computes the shortest paths from a node. `delta` is the width of a bucket; `None` derives it from weights and degrees (2 · heaviest
+/// weight ÷ mean degree). Real path lengths are rounded after each edge, from the source on.
 ///
 /// # Errors
-/// [`Error::NoSuchNode`], there is not enough memory, paths may be too long to be counted, or the device failed.
+/// [`Error::NoSuchNode`], there is not enough memory, path lengths may overflow, or the device failed.
 pub fn sssp(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Sssp, Error> {
     let words = run(engine, source, delta)?.elements()?;
     Ok(Sssp { distances: Distances::new(engine.graph().weights(), words) })
 }
 
-/// The same, and leaves the distances on the device; real ones as bits, with [`UNREACHED`] where there is no path.
+/// Computes the shortest paths, and returns the distances on the device: reals as bits, [`UNREACHED`] for unreachable nodes.
 ///
 /// # Errors
 /// As for [`sssp`].
@@ -219,7 +219,7 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Buffe
             let mut batch = Batch::default();
             batch.clear(&[&settled]);
             engine.submit(&batch)?;
-            // A sum may be rounded to less than the limit.
+            // A sum may round to less than the limit, which refills the bucket.
             if near.is_empty() {
                 break;
             }
@@ -234,25 +234,25 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Buffe
         if closest == UNREACHED {
             return Ok(distances);
         }
-        // A real number that is added may be too small to matter, and the closest would not be followed then.
+        // `closest + delta` may round to `closest`; the limit must exceed it for progress.
         limit = weights.sum(closest, delta).max(closest + 1);
         engine.select("sssp_near", is_near, &far, &mut near, of_kind(LIGHT, given(limit)))?;
     }
 }
 
 impl Sssp {
-    /// Compares with what Dijkstra's algorithm finds. Rounded sums have to be the same: rounding keeps the order of numbers, so that going
-    /// on from the shorter of two paths is never longer, and the least length does not depend on the order in which paths are found.
+    /// Verifies the distances with Dijkstra's algorithm, for equality also of rounded lengths: rounding is monotonic, so extending the
+    /// shorter of two paths never gives the longer one, and the least length does not depend on the order of relaxations.
     ///
     /// # Errors
-    /// [`Error::WrongResult`] names the first node with another distance. [`Error::NoSuchNode`]: the source is none of the graph.
+    /// [`Error::WrongResult`] names the first node with another distance. [`Error::NoSuchNode`]: the source is out of bounds.
     pub fn verify(&self, graph: &Graph, source: u32) -> Result<(), Error> {
         graph.node(source)?;
         let length = match &self.distances {
             Distances::Whole(distances) => distances.len(),
             Distances::Real(distances) => distances.len(),
         };
-        complete("sssp", graph, length)?;
+        check_length("sssp", graph, length)?;
         let mut distances = filled("distances of nodes", UNREACHED, graph.nodes() as usize)?;
         let mut heap = BinaryHeap::from([Reverse((0, source))]);
         distances[source as usize] = 0;
@@ -274,12 +274,12 @@ impl Sssp {
         match (&self.distances, &Distances::new(graph.weights(), distances)) {
             (Distances::Whole(found), Distances::Whole(expected)) => compare(found, expected),
             (Distances::Real(found), Distances::Real(expected)) => compare(found, expected),
-            _ => wrong("sssp", source, "the weights of the graph are of another type than its distance".into()),
+            _ => wrong_result("sssp", source, "the weights of the graph are of another type than its distance".into()),
         }
     }
 }
 
-/// Makes room for one more node in the queue of Dijkstra's algorithm.
+/// Reserves one more entry of the heap.
 fn reserve_one<T>(heap: &mut BinaryHeap<T>) -> Result<(), Error> {
     let requested = heap.len() + 1;
     heap.try_reserve(1).map_err(|_| DriverError::Reservation { field: "queue of nodes", requested }.into())
@@ -288,7 +288,7 @@ fn reserve_one<T>(heap: &mut BinaryHeap<T>) -> Result<(), Error> {
 fn compare<T: PartialEq + Display>(found: &[T], expected: &[T]) -> Result<(), Error> {
     for (node, (found, expected)) in (0..).zip(found.iter().zip(expected)) {
         if found != expected {
-            return wrong("sssp", node, format!("its distance is {found} instead of {expected}"));
+            return wrong_result("sssp", node, format!("its distance is {found} instead of {expected}"));
         }
     }
     Ok(())

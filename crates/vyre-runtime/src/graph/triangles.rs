@@ -1,20 +1,20 @@
-//! Triangles.
+//! Triangle counting.
 //!
-//! Nodes are numbered anew by how many neighbours they have, those with the most first, and each keeps the neighbours with lower numbers: few,
-//! also where it has many. A workgroup marks those of a node, and counts how many of their neighbours are marked.
+//! Nodes are renumbered by descending degree, and edges are oriented towards lower numbers, which bounds the out-degree of hubs. A
+//! workgroup marks the out-neighbours of a node in a bitmap, and counts the marked out-neighbours of those.
 
 use vyre_driver::Grid;
 use vyre_foundation::build::kernel;
 use vyre_foundation::ir::{Element, Program};
 
 use super::memory::{collected, concat, with_capacity, zeroed};
-use super::{Graph, Rows, in_parts, wrong};
+use super::{Graph, Rows, in_parts, wrong_result};
 use crate::Error;
 use crate::frontier::{Batch, Engine, Needs};
 
-/// Workgroups, each of which marks nodes in bits of its own.
+/// Workgroups, each with a bitmap of nodes.
 const GROUPS: u32 = 64;
-/// The most lanes of a workgroup.
+/// Maximum lanes of a workgroup.
 const MOST_LANES: u32 = 64;
 
 fn count(lanes: u32) -> Result<Program, Error> {
@@ -55,7 +55,7 @@ fn count(lanes: u32) -> Result<Program, Error> {
     })?)
 }
 
-/// Device memory of the count: rows of neighbours with lower numbers, which are half of all, marks, and the counts of lanes.
+/// Device memory: rows of oriented edges, which are half of all, bitmaps, and the counts of lanes.
 pub fn needs(graph: &Graph) -> Needs {
     let marks = u64::from(GROUPS) * u64::from(graph.nodes().div_ceil(32));
     let counts = u64::from(GROUPS) * u64::from(MOST_LANES);
@@ -63,7 +63,7 @@ pub fn needs(graph: &Graph) -> Needs {
     Needs { buffers, ..Needs::default() }
 }
 
-/// How many triangles a symmetric graph has.
+/// Counts the triangles of a symmetric graph.
 ///
 /// # Errors
 /// The graph is not symmetric, there is not enough memory, or the device failed.
@@ -90,7 +90,7 @@ pub fn triangles(engine: &Engine<'_>) -> Result<u64, Error> {
     Ok(found.elements::<u32>()?.into_iter().map(u64::from).sum())
 }
 
-/// The neighbours with lower numbers, of nodes that are numbered by their degree.
+/// Renumbers nodes by descending degree, and keeps the edges to lower numbers.
 fn lower(graph: &Graph) -> Result<Rows, Error> {
     if !graph.is_symmetric() {
         return Err(Error::NotSymmetric);
@@ -98,7 +98,7 @@ fn lower(graph: &Graph) -> Result<Rows, Error> {
     let nodes = graph.nodes() as usize;
     let degree = |node: u32| graph.outgoing.of(node).len();
     let mut by_rank = collected("nodes of the graph", 0..graph.nodes())?;
-    // As a stable sort by degree, which would take memory.
+    // The order of a stable sort by degree, without its memory.
     by_rank.sort_unstable_by_key(|node| (std::cmp::Reverse(degree(*node)), *node));
     let mut ranks: Vec<u32> = zeroed("nodes of the graph", nodes)?;
     for (rank, node) in (0..).zip(&by_rank) {
@@ -130,10 +130,10 @@ fn lower(graph: &Graph) -> Result<Rows, Error> {
     Ok(Rows { offsets, targets: concat("edges of the graph", lower)?, ..Rows::default() })
 }
 
-/// Counts again, by merging the rows of both ends of every edge.
+/// Verifies a count by merge intersection of the rows of both ends of every edge.
 ///
 /// # Errors
-/// [`Error::WrongResult`] if there are not as many.
+/// [`Error::WrongResult`] if the counts differ.
 pub fn verify_triangles(graph: &Graph, found: u64) -> Result<(), Error> {
     let counted = in_parts("verifying", graph.nodes() as usize, |part| {
         let mut triangles = 0u64;
@@ -158,5 +158,5 @@ pub fn verify_triangles(graph: &Graph, found: u64) -> Result<(), Error> {
         triangles
     });
     let expected: u64 = counted.into_iter().sum();
-    if found == expected { Ok(()) } else { wrong("tc", 0, format!("{found} triangles instead of {expected}")) }
+    if found == expected { Ok(()) } else { wrong_result("tc", 0, format!("{found} triangles instead of {expected}")) }
 }
