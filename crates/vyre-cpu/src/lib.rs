@@ -1,11 +1,12 @@
-//! The CPU backend: programs run as SPMD code, many invocations at a time, on all cores.
+//! The CPU backend: SPMD execution of programs, with a vector lane for each invocation, on all cores.
 //!
-//! `x86` generates code for x86-64 processors with AVX2 or AVX-512, on Unix-like systems: values are vector registers with a lane for
-//! each invocation, and divergent control flow becomes masks. Elsewhere, as on AArch64 and on Windows, [`spmd`] lowers a program to steps over lanes that are arrays in memory, and
-//! [`portable`] executes the steps with plain Rust loops, one operation over all lanes at a time. `pool` spreads workgroups over
-//! threads, and `device` takes commands in order.
+//! `x86` generates code for x86-64 processors with AVX2 or AVX-512 on Unix-like systems: values are vector registers
+//! with a lane for each invocation, and divergent control flow is predicated. On other targets, such as AArch64 and
+//! Windows, [`spmd`] lowers a program to steps over lanes that are arrays in memory, and [`portable`] interprets the
+//! steps with plain Rust loops, each over all lanes. `pool` distributes workgroups over threads with work stealing, and
+//! `device` is the command queue.
 
-// Lanes, device memory and the thread pool are raw memory shared between threads; every use is argued where it stands.
+// Lanes, device memory and the thread pool are raw memory shared between threads; every use has a safety argument.
 #![allow(unsafe_code)]
 
 mod device;

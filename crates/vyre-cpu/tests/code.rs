@@ -1,4 +1,4 @@
-//! There is code for programs: the portable executor, which takes over where there is none, must not hide that.
+//! All programs compile to machine code: conformance tests alone would not notice a fallback to the portable executor.
 
 #![cfg(all(target_arch = "x86_64", unix))]
 
@@ -33,7 +33,7 @@ fn file_tests_have_code() {
     }
 }
 
-/// A loop around barriers that is left by `return` only. (A GPU goes round until its fuel is used up.)
+/// A loop around barriers that is left by `return` only. On a GPU it runs until its fuel is used up.
 #[test]
 fn a_workgroup_that_has_ended_is_left() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all_ended.vyre");
@@ -55,7 +55,7 @@ fn generated_programs_have_code() {
     }
 }
 
-/// A program that keeps `values` sums in registers or spill slots at once.
+/// A program with `values` sums live at the same time.
 fn many_live_values(values: usize) -> Validated<Program> {
     let mut body = String::from("%i = global_index\n%s0 = load x[%i]\n");
     for k in 1..values {
@@ -71,7 +71,7 @@ fn many_live_values(values: usize) -> Validated<Program> {
     validate::program(module.programs.into_iter().next().expect("one")).expect("valid")
 }
 
-/// A caller that waits executes kernels itself only on a stack that holds their frames: code of this program has a frame that
+/// A waiting caller executes kernels inline only if its stack has room for the largest frame: the frame of this program
 /// is larger than the caller's stack.
 #[test]
 fn callers_with_small_stacks_can_run_kernels_with_large_frames() {
@@ -107,7 +107,7 @@ fn the_reason_for_no_machine_code_is_reported() {
     }
 }
 
-/// Code has signed indices of 32 bits.
+/// Code uses signed 32-bit indices.
 #[test]
 fn objects_that_are_too_long_for_machine_code_are_reported() {
     if Execution::best() == Execution::Portable {
@@ -124,7 +124,7 @@ fn objects_that_are_too_long_for_machine_code_are_reported() {
     };
     let device = Device::open(&Cpu { threads: Some(1), ..Cpu::default() }).expect("a processor").as_written();
     let reason = Some("no machine code: `x` has 2147483648 elements, and code can index 2147483647".to_owned());
-    // By the declared length, by the lengths that it is compiled for, and by those of the buffers.
+    // By the declared length, by the lengths specialized for, and by those of the buffers.
     assert_eq!(device.compile(&program("; 2147483647")).unwrap().compilation().fallback, None);
     assert_eq!(device.compile(&program("; 2147483648")).unwrap().compilation().fallback, reason);
     let program = program("");
@@ -142,7 +142,7 @@ fn objects_that_are_too_long_for_machine_code_are_reported() {
     }
 }
 
-/// Other threads may see stores behind a storage barrier before non-temporal ones in front of it, unless these are fenced.
+/// Without a fence, other threads may see stores after a storage barrier before non-temporal stores ahead of it.
 #[test]
 fn storage_barriers_fence_non_temporal_stores() {
     for size in [8, 64, 1024] {

@@ -1,5 +1,5 @@
-//! The CPU backend passes the suite: as it comes, on one thread and on more threads than there are cores, with each way to
-//! execute programs in turn, and with guard pages around storage objects.
+//! Conformance of the CPU backend: default settings, one thread and more threads than cores, each execution mode, and
+//! guard pages around storage objects.
 
 use vyre_cpu::{Cpu, Execution, Guard};
 
@@ -26,8 +26,8 @@ mod guarded_below {
     vyre_testkit::conformance!(Cpu { guard: Guard::Below, ..Cpu::default() });
 }
 
-/// A way to execute programs, or the best there is if the processor does not have it. Reading or writing past the end of a storage
-/// object is a memory fault.
+/// The backend with an execution mode, or the best one if the processor does not support it. Out-of-bounds accesses to
+/// storage objects are memory faults.
 fn forced(execution: Execution, threads: usize) -> Cpu {
     let execution = if execution.is_available() { execution } else { Execution::best() };
     println!("executed by {execution:?}");

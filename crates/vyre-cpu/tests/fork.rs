@@ -1,4 +1,4 @@
-//! A device in a child process that was made by `fork`.
+//! Devices in a child process after `fork`.
 
 #![cfg(unix)]
 #![allow(unsafe_code)]
@@ -7,13 +7,13 @@ use vyre_cpu::Cpu;
 use vyre_driver::{Device, Error};
 use vyre_foundation::ir::Element;
 
-/// Runs a function in a child process and waits; the child succeeds if it returns true.
+/// Runs a function in a child process; returns whether it returned true.
 fn in_child(function: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child calls only the function and `_exit`. The allocator of the C library works in it.
     unsafe {
         match libc::fork() {
             0 => {
-                // A child that hangs fails the test instead of stopping it.
+                // The alarm turns a hang of the child into a failure.
                 libc::alarm(60);
                 libc::_exit(i32::from(!function()));
             }

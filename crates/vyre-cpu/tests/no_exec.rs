@@ -1,4 +1,4 @@
-//! A system that does not let a process make code. A test of its own, because the process cannot take that back.
+//! Portable fallback on systems that deny executable pages. In its own process, because the restriction is permanent.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(unsafe_code)]
@@ -33,7 +33,7 @@ fn programs_run_without_machine_code_and_say_why() {
         println!("not tested: {}, Linux before 6.3", std::io::Error::last_os_error());
         return;
     }
-    // A device of its own: the other one shares kernels that it has compiled.
+    // A new device, which shares no compiled kernels with the other one.
     let device = Device::open(&Cpu::default()).expect("a processor");
     let kernel = device.compile(&program).unwrap();
     let fallback = kernel.compilation().fallback.clone().expect("a reason");

@@ -1,4 +1,4 @@
-//! Reasons for which there is no machine code for a program. Its text follows "no machine code: ".
+//! Errors of the code generator: reasons for the portable fallback. Their text follows "no machine code: ".
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::stack::MAX_FRAME;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Private arrays that are accessed as several types cannot become arrays of words.
+    /// Private arrays accessed as several types cannot become arrays of words.
     #[error(transparent)]
     Private(#[from] vyre_foundation::Error),
     #[error("its workgroups keep {bytes} bytes over barriers")]
@@ -22,7 +22,7 @@ pub(crate) enum Error {
     Pages { action: &'static str, bytes: usize, error: io::Error },
     #[error("registers cannot be allocated: {0}")]
     Registers(regalloc2::RegAllocError),
-    /// An instruction that was made for the numbered one of the program.
+    /// An instruction lowered from the instruction `origin`.
     #[error("{code:?} of {origin}: {error}")]
     Inst { code: Code, origin: u32, error: Box<Error> },
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub(crate) enum Error {
     Arguments(BlockId),
     #[error("{0:?} is no conditional jump")]
     Condition(Code),
-    /// Another fault of the instruction selection.
+    /// Another bug of the instruction selection.
     #[error("{0}")]
     Malformed(&'static str),
 }

@@ -36,10 +36,10 @@
 //!                                        virtual registers
 //! ```
 //!
-//! [`plan`] decides and writes no code: tile, axes, bounds, segments, versions. [`lower`] walks the program once and selects
-//! instructions; it asks the plan and changes nothing in it. [`machine`] knows no program: it removes dead code, sinks what only slow
-//! paths need, chooses registers and encodes. What code cannot do, or rarely does, it has [`service`] do: the contract between code
-//! and runtime.
+//! [`plan`] decides without emitting code: tile, axes, bounds, segments, versions. [`lower`] walks the program once and
+//! selects instructions according to the plan, which it does not change. [`machine`] is independent of the program:
+//! dead-code elimination, sinking into slow paths, register allocation, encoding. [`service`] is the interface between
+//! code and runtime, for operations that are rare or too complex to inline.
 
 mod error;
 mod lower;
@@ -92,7 +92,7 @@ impl Level {
         Some(if wide { Level::Avx512 } else { Level::Avx2 })
     }
 
-    /// Lanes of 32 bits of a vector; also the size of subgroups.
+    /// Number of 32-bit lanes of a vector; also the subgroup size.
     pub(crate) fn lanes(self) -> u32 {
         match self {
             Level::Avx2 => 8,
@@ -101,16 +101,16 @@ impl Level {
     }
 }
 
-/// Elements of the longest object that code can access: it has signed indices of 32 bits.
+/// Elements of the longest object that code can access: indices are signed 32-bit integers.
 pub(crate) const MAX_LENGTH: u64 = i32::MAX as u64;
 
-/// Loop trips of a worker between two polls of fuel, time and cancellation.
+/// Loop trips of a worker between two polls of fuel, deadline and cancellation.
 const TRIPS_PER_POLL: u32 = 1 << 10;
 
 /// Approximate number of invocations between two polls if no loop polls.
 const INVOCATIONS_PER_CALL: u32 = 1 << 16;
 
-/// Objects of at least this size do not stay in the caches.
+/// Objects from this size on do not stay in the caches.
 const STREAMED_BYTES: u64 = 32 << 20;
 
 /// A program as machine code.
@@ -123,13 +123,13 @@ pub(crate) struct Kernel {
     layout: MemoryLayout,
     entries: Entries,
     only_stored: SecondaryMap<MemId, bool>,
-    /// Memory of workers that is not in use.
+    /// Free list of worker frames.
     idle: Mutex<Vec<Frame>>,
 }
 
-/// Memory of a worker.
+/// Memory layout of a worker.
 struct MemoryLayout {
-    /// What each object is; offsets of workgroup and private arrays in their memory.
+    /// Location of each object; offsets of workgroup and private arrays in their memory.
     objects: SecondaryMap<MemId, Placed>,
     workgroup_bytes: u64,
     private_bytes: u64,
@@ -145,7 +145,7 @@ enum Placed {
     Private { offset: u64, length: u32 },
 }
 
-/// The memory of a worker.
+/// Memory of a worker.
 struct Frame {
     /// A [`Context`] and its [`Entries`].
     context: Block,
@@ -156,24 +156,25 @@ struct Frame {
 }
 
 thread_local! {
-    /// Tables and buffers that are worth keeping from one program to the next.
+    /// Buffers kept between programs.
     static ASSEMBLER: RefCell<Assembler> = RefCell::default();
 }
 
-/// Lowers a program as planned and assembles its code, which calls the sites.
+/// Lowers and assembles a planned program; returns its code and call sites.
 fn assemble(plan: &Plan<'_>) -> Result<(Encoded, Vec<Site>), Error> {
     let mut lowered = lower::lower(plan);
     let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut lowered.function))?;
     Ok((encoded, lowered.sites))
 }
 
-/// Bytes that a workgroup may keep over barriers. Code finds them by 32-bit arithmetic.
+/// Most bytes that a workgroup may keep over barriers: offsets are computed in 32 bits.
 const MOST_KEPT: u64 = 1 << 30;
 
 /// Compiles a program without functions of the math library.
 ///
 /// # Errors
-/// There is no code for it, for the reason given; that is no fault of the program.
+///
+/// The code generator does not support the program, for the reason given.
 pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kernel, Error> {
     let program = &private_words(program)?;
     let plan = Plan::of(program, level);
@@ -197,10 +198,11 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
     })
 }
 
-/// The code of a program as text: before the instructions of the processor, those of the program that they were made for.
+/// Assembly listing, with each IR instruction printed before the machine instructions that it was lowered to.
 ///
 /// # Errors
-/// There is no code for it.
+///
+/// The code generator does not support the program.
 pub(crate) fn listing(program: &Validated<Program>, level: Level) -> Result<String, Error> {
     let program = &private_words(program)?;
     let plan = Plan::of(program, level);
@@ -245,7 +247,7 @@ impl MemoryLayout {
                 }
                 Space::Private => {
                     let offset = layout.private_bytes;
-                    // Elements of less than 32 bits have 32.
+                    // Private elements have at least 32 bits.
                     let element = memory.element.size().max(Element::U32.size()) as u64;
                     let lanes = private_tiles * u64::from(tile.size());
                     layout.private_bytes += aligned(u64::from(length) * element * lanes);
@@ -280,8 +282,8 @@ impl Kernel {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
     }
 
-    /// The first object with more than [`MAX_LENGTH`] elements of a type that it is accessed as, and their number. `length` returns the
-    /// number of elements of the declared type.
+    /// First object with more than [`MAX_LENGTH`] elements of a type that it is accessed as, and their number. `length`
+    /// returns the number of elements of the declared type.
     pub(crate) fn too_long(&self, length: impl Fn(MemId) -> Option<u64>) -> Option<(MemId, u64)> {
         let lengths = self
             .entries
@@ -305,8 +307,8 @@ impl Kernel {
         account.report()
     }
 
-    /// The bits that an address must not have for a store to go past the caches: into an object that is larger than they are, such
-    /// a store saves reading what it overwrites.
+    /// Address mask for non-temporal stores: a store streams if its address has none of these bits. 63 selects whole
+    /// cache lines of an object larger than the caches, where streaming saves the read for ownership.
     fn stream(&self, launch: &Launch<'_>) -> u32 {
         let bytes = |(id, view): (MemId, &Option<View>)| match (view, self.only_stored[id]) {
             (Some(view), true) => u64::from(view.length) * view.element.size() as u64,
@@ -316,10 +318,10 @@ impl Kernel {
         if largest >= STREAMED_BYTES { 63 } else { u32::MAX }
     }
 
-    /// Executes some workgroups.
+    /// Executes a range of workgroups.
     fn piece(&self, launch: &Launch<'_>, account: &Account<'_>, first: u32, count: u32) {
         let frame = self.frame();
-        // A small budget is paid trip by trip, so that it ends where it is used up.
+        // Small fuel limits are charged trip by trip, so that the report names the loop that exceeds them.
         let trips = if launch.limits.fuel < 1 << 20 { 1 } else { TRIPS_PER_POLL };
         let worker = Worker {
             account,
@@ -361,17 +363,20 @@ impl Kernel {
         while done < count && account.check(None).is_ok() {
             let next = per_call.min(count - done);
             let index = first + done;
-            // SAFETY: `enter` asks that the code was made for this context and that the worker outlives the call; the writes to the
-            // header ask that no one else accesses it.
+            // SAFETY: `enter` requires that the code was made for this context and that the worker outlives the call;
+            // the writes to the header require exclusive access.
             // - Exclusive: `Kernel::frame` takes the frame out of `idle`, and `Kernel::give_back` returns it below.
-            // - Context: the entries above are where `service::entry` says, from which `lower` takes every address; `Kernel::too_long` has
-            //   checked that lengths fit into the signed indices of 32 bits that code computes with.
-            // - Accesses stay inside the objects of the entries: `Plan::bounds` is the one answer on which code leaves out a check,
-            //   `Lower::precheck`, `Object::skip_unless_inside`, `Object::load_or_zero` and `Emit::inside_mask` are the checks, and services
-            //   check in `View::load`, `View::store` and `View::replace`.
-            // - Workgroup, private and kept memory has the size of `MemoryLayout::new`, which has the same plan as the code.
-            // - Code calls back only `Context::service`, with the numbers of sites that `Services::call` has pushed to `self.sites`.
-            // - The stack: `Frame::new` of the encoder limits frames to `MAX_FRAME`, which `stack::OF_THREADS` has room for and `stack::holds_kernels` checks.
+            // - Context: the entries above are where `service::entry` places them, from which `lower` takes every
+            //   address; `Kernel::too_long` has checked that lengths fit into the signed 32-bit indices of the code.
+            // - Accesses stay inside the objects of the entries: `Plan::bounds` alone decides where a check is left
+            //   out, `Lower::precheck`, `Object::skip_unless_inside`, `Object::load_or_zero` and `Emit::inside_mask`
+            //   are the checks, and services check in `View::load`, `View::store` and `View::replace`.
+            // - Workgroup, private and kept memory has the size of `MemoryLayout::new`, which has the same plan as the
+            //   code.
+            // - Code calls back only `Context::service`, with the numbers of sites that `Services::call` has pushed to
+            //   `self.sites`.
+            // - The stack: `Frame::new` of the encoder limits frames to `MAX_FRAME`, for which `stack::OF_THREADS` has
+            //   room and `stack::holds_kernels` checks.
             unsafe {
                 (*header).first = index;
                 (*header).group = [index % x, index / x % y, index / x / y];
@@ -382,7 +387,7 @@ impl Kernel {
                     break;
                 }
             }
-            // A panic of a service has left the code; it goes on to unwind from here.
+            // A service panicked and left the code; the unwinding continues here.
             if let Some(panic) = worker.panic.take() {
                 resume_unwind(panic);
             }

@@ -1,8 +1,8 @@
-//! What generated code and the runtime know of each other: the context that code is called with, and the one function that it
-//! calls back.
+//! Interface between generated code and the runtime: the context that code is called with, and the service function
+//! that it calls.
 //!
-//! A call passes lanes in scratch memory: a mask at [`MASK`], where an array is, and values in [`slot`]s. What is to be done
-//! is a [`Site`], by its number.
+//! A call passes lanes in scratch memory: a mask at [`MASK`], the address of an array, and values in [`slot`]s. The
+//! operation is a [`Site`], passed by number.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -17,35 +17,35 @@ use crate::dispatch::Account;
 use crate::memory::{Block, View, update_function};
 use crate::subgroup;
 
-/// What generated code is called with. The entries of memory objects follow it: where each starts, or the bits of a uniform,
-/// and its length.
+/// Context of generated code. The entries of memory objects follow it: base address, or the bits of a uniform, and
+/// length.
 #[repr(C)]
 pub(crate) struct Context {
     /// Loop trips before the next poll.
     pub(crate) budget: u32,
-    /// Not 0 if everything is given up.
+    /// Nonzero if the dispatch is abandoned.
     pub(crate) stopped: u32,
     /// Workgroups of the grid.
     pub(crate) counts: [u32; 3],
-    /// The workgroup that comes next.
+    /// Id of the next workgroup.
     pub(crate) group: [u32; 3],
     /// Its linear index.
     pub(crate) first: u32,
-    /// How many workgroups are left.
+    /// Number of remaining workgroups.
     pub(crate) groups: u32,
-    /// How many invocations there are, if workgroups are merged.
+    /// Number of invocations, if workgroups are merged.
     pub(crate) positions: u32,
-    /// Bits that an address must not have for a store to go past the caches.
+    /// Address mask for non-temporal stores: a store streams if its address has none of these bits.
     pub(crate) stream: u32,
-    /// What tiles keep between segments.
+    /// Memory of tiles for values live across barriers.
     pub(crate) kept: *mut u8,
-    /// What a workgroup keeps between segments.
+    /// Memory of the workgroup for values live across barriers.
     pub(crate) group_slots: *mut u8,
-    /// What the code calls, with its context in `r15` and the number of the site in `rsi`.
+    /// Service function, called with the context in `r15` and the number of the site in `rsi`.
     pub(crate) service: unsafe extern "sysv64" fn(),
-    /// The scratch memory of the code, which says so when it starts.
+    /// Scratch memory of the code, which sets this on entry.
     pub(crate) scratch: *mut u8,
-    /// The stack pointer of [`enter`], to which it returns when a service panics.
+    /// Stack pointer of [`enter`], restored when a service panics.
     pub(crate) entered: *mut u8,
     pub(crate) worker: *const Worker<'static>,
 }
@@ -64,83 +64,83 @@ pub(crate) const SCRATCH_START: i32 = std::mem::offset_of!(Context, scratch) as 
 const ENTERED: usize = std::mem::offset_of!(Context, entered);
 pub(crate) const SERVICE: i32 = std::mem::offset_of!(Context, service) as i32;
 
-/// Offset of an [entry](super::plan::entries) in the context: its start, and 8 bytes further its length.
+/// Offset of an [entry](super::plan::entries) in the context: the base address, and 8 bytes further the length.
 pub(crate) fn entry(position: usize) -> i32 {
     (size_of::<Context>() + 16 * position) as i32
 }
 
-/// The mask in scratch memory: 32 bits for each lane.
+/// Offset of the mask in scratch memory: 32 bits for each lane.
 pub(crate) const MASK: i32 = 0;
-/// Where the elements of a private array start.
+/// Offset of the base address of a private array.
 pub(crate) const START: i32 = 64;
 /// Bytes of the lanes of a value.
 pub(crate) const SLOT: i32 = 128;
-/// The least scratch memory.
+/// Minimum size of scratch memory.
 pub(crate) const SCRATCH: u32 = 128;
 
-/// Where lanes of a value are in scratch memory.
+/// Offset of a value's lanes in scratch memory.
 pub(crate) fn slot(number: usize) -> i32 {
     128 + SLOT * number as i32
 }
 
-/// Something generated code has the runtime do.
+/// Operation at a call site.
 pub(crate) enum Site {
-    /// Computes, lane by lane.
+    /// Evaluates a pure operation, lane by lane.
     Evaluate { evaluator: Eval, operands: SmallVec<[Type; 4]>, result: Type },
     /// Loads elements. Slot 0: indices; then the elements.
     Gather { array: Array, count: usize },
     /// Stores elements. Slot 0: indices; then the elements.
     Scatter { array: Array, count: usize },
-    /// Changes elements. Slot 0: indices; 1: operands; 3: results.
+    /// Atomic update. Slot 0: indices; 1: operands; 3: results.
     Atomic { array: Array, op: Atomic, ty: Type, shared: bool },
-    /// Replaces elements that have an expected value. Slot 0: indices; 1 and 2: operands; 3 and 4: results.
+    /// Atomic compare-exchange. Slot 0: indices; 1 and 2: operands; 3 and 4: results.
     CompareExchange { array: Array, ty: Type },
-    /// Exchanges between lanes. Slots 0 and 1: operands; 2: the first result.
+    /// Subgroup operation. Slots 0 and 1: operands; 2: the first result.
     Subgroup { op: Subgroup, ty: Type },
     /// Prints. Slot 0: invocations; then the operands.
     Print { format: Box<str>, types: Vec<Type> },
     /// Traps. Slot 0: invocations; 1: codes.
     Trap { span: Span },
-    /// Pays for trips: the number of active lanes is at the start of scratch memory.
+    /// Charges fuel: the number of active lanes is at the start of scratch memory.
     Poll { span: Span },
-    /// Makes memory of a workgroup zero.
+    /// Zeroes the memory of a workgroup.
     ClearGroup,
-    /// Makes private memory of a tile zero.
+    /// Zeroes the private memory of a tile.
     ClearTile,
 }
 
-/// An array that is accessed lane by lane.
+/// An array accessed lane by lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Array {
     /// Offset of its entry in the context.
     pub(crate) entry: i32,
-    /// The element in memory.
+    /// Element type in memory.
     pub(crate) element: Element,
     pub(crate) private: Option<Private>,
 }
 
-/// A private array, which starts where the call says.
+/// A private array, whose base address the call passes.
 #[derive(Clone, Copy)]
 pub(crate) struct Private {
-    /// How far apart the elements of a lane are.
+    /// Distance between the elements of a lane.
     pub(crate) stride: u64,
-    /// The place of the first lane among those of the tile.
+    /// Position of the pack's first lane in the tile.
     pub(crate) column: u64,
     pub(crate) length: u64,
 }
 
-/// A worker while it executes generated code.
+/// Worker state during a call of generated code.
 pub(crate) struct Worker<'a> {
     pub(crate) account: &'a Account<'a>,
     pub(crate) sites: &'a [Site],
     /// Lanes of a pack.
     pub(crate) lanes: usize,
-    /// How many trips between two polls.
+    /// Loop trips between two polls.
     pub(crate) trips: u32,
     pub(crate) workgroup: &'a Block,
     pub(crate) private: &'a Block,
     pub(crate) kept: &'a Block,
-    /// The panic because of which the code was left.
+    /// Panic of a service that ended the call.
     pub(crate) panic: Cell<Option<Box<dyn Any + Send>>>,
 }
 
@@ -153,7 +153,7 @@ struct Scratch {
 
 impl Scratch {
     /// # Safety
-    /// The offset lies inside.
+    /// The offset is inside scratch memory.
     unsafe fn word(self, offset: i32) -> u64 {
         // SAFETY: promised by the caller; offsets are multiples of 8 and scratch memory is aligned.
         unsafe { self.start.add(offset as usize).cast::<u64>().read() }
@@ -164,9 +164,9 @@ impl Scratch {
         unsafe { self.start.cast::<u32>().add(lane).read() != 0 }
     }
 
-    /// The bits of a value that was passed.
+    /// Bits of a passed value.
     fn get(self, number: usize, lane: usize, ty: Type) -> u64 {
-        // SAFETY: code passes what the site asks for.
+        // SAFETY: code passes the slots that the site requires.
         unsafe {
             let start = self.start.add(slot(number) as usize);
             match ty {
@@ -178,7 +178,7 @@ impl Scratch {
     }
 
     fn set(self, number: usize, lane: usize, ty: Type, bits: u64) {
-        // SAFETY: as above; code leaves room for what it gets back.
+        // SAFETY: as above; code reserves the slots of results.
         unsafe {
             let start = self.start.add(slot(number) as usize);
             match ty {
@@ -192,12 +192,13 @@ impl Scratch {
         (0..self.lanes).filter(move |&lane| self.is_active(lane))
     }
 
-    /// The elements of an array.
+    /// View of an array.
     ///
     /// # Safety
+    ///
     /// The context is that of the code.
     unsafe fn view(self, context: *const Context, array: &Array) -> View {
-        // SAFETY: the entries of objects follow the context; code passes where a private array starts.
+        // SAFETY: the entries of objects follow the context; code passes the base address of a private array.
         let (start, length) = unsafe {
             let entry = context.cast::<u8>().add(array.entry as usize).cast::<u64>();
             match array.private {
@@ -216,7 +217,7 @@ impl Scratch {
 }
 
 impl Array {
-    /// The position of a lane's element at an index; outside of every view if the index is.
+    /// Position of a lane's element at an index; out of bounds of the view if the index is.
     fn position(&self, lane: usize, index: u64) -> u64 {
         match self.private {
             None => index,
@@ -226,10 +227,11 @@ impl Array {
     }
 }
 
-/// Calls generated code with its context. If a service panics, the code is not continued, and this returns as if it had.
+/// Calls generated code with its context. If a service panics, abandons the code and returns normally.
 ///
 /// # Safety
-/// The code was made for such a context, and its worker lives as long as the call.
+///
+/// The code was compiled for this context, and its worker outlives the call.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context, code: unsafe extern "sysv64" fn(*mut u8)) {
     std::arch::naked_asm!(
@@ -239,7 +241,7 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context, code: unsafe e
         "push r13",
         "push r14",
         "push r15",
-        // Holds the floating point state, and aligns the stack to 16 bytes.
+        // Space for the floating-point state; also aligns the stack to 16 bytes.
         "sub rsp, 8",
         "stmxcsr [rsp]",
         "mov [rdi + {entered}], rsp",
@@ -250,20 +252,22 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context, code: unsafe e
     )
 }
 
-/// Leaves generated code from a service, with the context in `r15`, by returning from [`enter`]. The frames that are skipped are those
-/// of the code and of the function that called the service, which own nothing.
+/// Leaves generated code from a service, with the context in `r15`, by returning from [`enter`]. The skipped frames, of
+/// the code and of the function that called the service, own nothing.
 ///
 /// # Safety
-/// Jumped to from a service only.
+///
+/// Only reached by a jump from a service.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn leave() {
     std::arch::naked_asm!("mov rsp, [r15 + {entered}]", "jmp {restore}", entered = const ENTERED, restore = sym restore)
 }
 
-/// The end of [`enter`].
+/// Epilogue of [`enter`].
 ///
 /// # Safety
-/// Jumped to with the stack pointer of [`enter`] only.
+///
+/// Only reached by a jump with the stack pointer of [`enter`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn restore() {
     std::arch::naked_asm!(
@@ -280,8 +284,8 @@ unsafe extern "sysv64" fn restore() {
     )
 }
 
-/// Writes a function that keeps all registers and calls [`serve`]: a call that is rarely made must not make the code around it
-/// keep values in memory. Vector registers are saved from the stack pointer up, and masks behind them.
+/// Defines a function that preserves all registers and calls [`serve`]: rare calls must not force values of the
+/// surrounding code into memory. Vector registers are saved from the stack pointer up, masks after them.
 macro_rules! keeping {
     ($(#[$doc:meta])* $name:ident, $bytes:literal, $kind:literal of $size:literal: $($vector:literal)*; masks: $($mask:literal)*) => {
         $(#[$doc])*
@@ -342,11 +346,12 @@ keeping! {
     masks: 1 2 3 4 5 6 7
 }
 
-/// The runtime function that generated code calls. Returns whether the code may go on: not after a panic, since results that code
-/// relies on to be in range are missing then, and there is no way to unwind through code.
+/// Service function, called by generated code. Returns whether the code may continue: not after a panic, because
+/// results that the code assumes in range are missing, and code has no unwind tables.
 ///
 /// # Safety
-/// Called for generated code only, with its own context.
+///
+/// Called only by generated code, with its own context.
 unsafe extern "sysv64" fn serve(context: *mut Context, site: u64) -> bool {
     // SAFETY: the context belongs to this call of generated code, and the worker lives as long.
     let worker = unsafe { &*(*context).worker };
@@ -360,17 +365,18 @@ unsafe extern "sysv64" fn serve(context: *mut Context, site: u64) -> bool {
     }
 }
 
-/// Does what a site asks for.
+/// Executes the operation of a site.
 ///
 /// # Safety
+///
 /// The context is that of the code, and the worker that of the context.
 unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
-    // SAFETY: code has set it when it started.
+    // SAFETY: the code has set it on entry.
     let start = unsafe { (*context).scratch };
     let scratch = Scratch { start, lanes: worker.lanes };
     match site {
         Site::Evaluate { evaluator, operands, result } => {
-            // Results go where the first operand was, and may be wider.
+            // Results overwrite the first operand, and may be wider.
             let mut computed = [0; subgroup::LARGEST];
             for (lane, computed) in computed.iter_mut().enumerate().take(worker.lanes) {
                 let given: SmallVec<[u64; 4]> =
@@ -477,8 +483,8 @@ unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
 
 fn atomic(view: &View, op: Atomic, ty: Type, shared: bool, scratch: Scratch) {
     let update = update_function(op, ty, shared);
-    // SAFETY: indices, mask, operands and results have their places in scratch memory, which is no object's; the function is
-    // for the type.
+    // SAFETY: indices, mask, operands and results have slots in scratch memory, which overlaps no object; the function
+    // was selected for the type.
     unsafe {
         let indices = std::slice::from_raw_parts(scratch.start.add(slot(0) as usize).cast::<u32>(), scratch.lanes);
         let mask = std::slice::from_raw_parts(scratch.start.cast::<u32>(), scratch.lanes);

@@ -1,8 +1,9 @@
-//! Lowering of loads, stores, atomics and effects: contiguous, masked, and gathered or scattered accesses, with their bounds checks.
+//! Lowering of loads, stores and effects: contiguous, masked, strided, and gathered or scattered accesses, with their
+//! bounds checks.
 //!
-//! An access whose index goes up by one from lane to lane is one load or store of a vector if all of it is inside the object,
-//! which is one comparison, and one with a mask otherwise; what remains is done lane by lane, most of it by the runtime. A private
-//! array has its elements side by side for the lanes of a tile, so that accesses with the same index in all lanes are vectors, too.
+//! An access with consecutive indices is one vector load or store if a single comparison shows that all of it is in
+//! bounds, and a masked one otherwise; the rest is done lane by lane, mostly by the runtime. In a private array the
+//! elements of a tile's lanes are adjacent, so that accesses with a uniform index are vector accesses, too.
 
 use iced_x86::Code;
 use smallvec::{SmallVec, smallvec};
@@ -21,7 +22,7 @@ use crate::x86::plan::bounds::{AccessBounds, step};
 use crate::x86::plan::shape::{Axes, Tile};
 use crate::x86::service::{self, Array, Private, Site};
 
-/// Indices that go up by as much from lane to lane: a multiple of a linear value, and what is added to that.
+/// A strided index: a linear value times `stride`, plus values that are equal in all lanes.
 struct Quads {
     root: ValueId,
     stride: i32,
@@ -29,24 +30,23 @@ struct Quads {
 }
 
 impl Quads {
-    /// The address of the elements of a lane of a pack, from the index of the first lane of each row.
+    /// Address of the elements of a lane of a pack, from the indices of the first lane of each row.
     fn address(&self, object: Object, tile: Tile, bases: &[Reg], pack: usize, lane: i32) -> Address {
         let (row, before) = tile.in_row(pack, bases.len());
         element(object.start, bases[row], 4, 4 * self.stride * (before + lane))
     }
 }
 
-/// The greatest step of [`Quads`]. What lanes are apart stands in instructions.
+/// Greatest stride of [`Quads`]: distances between lanes are encoded as displacements.
 const MOST_STRIDE: u64 = 1 << 16;
 
-/// Where objects are, and what is known of accesses to them.
+/// Base addresses of objects, and the bounds checks already done.
 pub(super) struct Accesses {
-    /// The first element of each object, in a register.
+    /// Address of the first element of each object.
     pub(super) starts: SecondaryMap<MemId, Option<Reg>>,
-    /// The innermost loop, in the version behind its precheck.
+    /// The enclosing innermost loop whose precheck has passed.
     pub(super) prechecked: Option<Prechecked>,
-    /// How many more accesses may be written out lane by lane, rather than be left to the runtime: large programs are not made
-    /// larger.
+    /// Number of accesses that may still be unrolled over the lanes instead of calling the runtime. Limits code size.
     inline_budget: usize,
 }
 
@@ -59,8 +59,8 @@ impl Accesses {
         }
     }
 
-    /// Splits the live ranges of the starts of objects at an innermost loop: those of the whole program are spilled most often.
-    /// Returns the starts to go back to after the loop.
+    /// Splits the live ranges of the base addresses at an innermost loop: those that span the whole program are spilled
+    /// first. Returns the registers to restore after the loop.
     pub(super) fn localize_starts(
         &mut self,
         emit: &mut Emit,
@@ -80,7 +80,7 @@ impl Accesses {
         outer
     }
 
-    /// Whether another access is written out lane by lane.
+    /// Takes one access from the inline budget; returns false if it is used up.
     pub(super) fn takes_inline(&mut self) -> bool {
         let takes = self.inline_budget > 0;
         self.inline_budget -= usize::from(takes);
@@ -89,13 +89,13 @@ impl Accesses {
 }
 
 impl Lower<'_> {
-    /// Whether an access without a mask has to check first.
+    /// Returns whether an access without a mask needs a bounds check.
     pub(super) fn needs_check(&self, id: InstId) -> bool {
         self.bounds(id).needs_check(self.state.mask.is_none())
     }
 
-    /// Whether an access with the same index in all lanes has to check first. Where packs have their own, those of which no lane is
-    /// active may have any.
+    /// Returns whether an access whose index is equal in all lanes needs a bounds check. Copies for packs without
+    /// active lanes may have any index.
     fn needs_check_once(&self, id: InstId) -> bool {
         let index = self.plan.program.inst(id).operands[0];
         let one = self.plan.shape.tile.copies(self.plan.shape.axes[index]) == 1;
@@ -103,7 +103,7 @@ impl Lower<'_> {
         self.bounds(id).needs_check(all_active)
     }
 
-    /// The limit that indices are compared with, if they are.
+    /// Broadcast limit for the indices of a masked access, if it is not known to be in bounds.
     pub(super) fn bound(&mut self, id: InstId, object: Object, offset: i32) -> Option<Reg> {
         (self.bounds(id) == AccessBounds::Masked).then(|| object.limit(&mut self.emit, offset))
     }
@@ -123,7 +123,7 @@ impl Lower<'_> {
             Element::I64 | Element::U64 | Element::F64 => element,
         };
         let start = match self.tiles.position.number {
-            // All tiles of the workgroup have their own.
+            // Every tile of the workgroup has its own private arrays.
             Some(number) => {
                 let bytes =
                     u64::from(object.length.unwrap_or(0)) * slot.size() as u64 * u64::from(self.plan.shape.tile.size());
@@ -136,7 +136,7 @@ impl Lower<'_> {
         Object { memory, entry, element: slot, start, private: true }
     }
 
-    /// Goes on with what code has loaded, or with what a cold block loads that it may have jumped to.
+    /// Joins the result of a fast path with that of its slow path, the cold block `away`.
     fn or_slowly(&mut self, regs: Regs, away: Option<BlockId>, slow: impl FnOnce(&mut Self) -> Regs) -> Regs {
         let Some(away) = away else { return regs };
         let mut arrivals = vec![self.state.arrival(&self.emit, regs)];
@@ -148,7 +148,7 @@ impl Lower<'_> {
         self.state.join(&mut self.emit, self.plan.shape.tile, arrivals)
     }
 
-    /// Goes on in a block after code has stored, and has a cold block that it may have jumped to store instead.
+    /// Continues in `done` after a store, with the slow path in the cold block `away`.
     fn done_or_slowly(&mut self, done: BlockId, away: Option<BlockId>, slow: impl FnOnce(&mut Self)) {
         self.emit.jump(done, &[]);
         if let Some(away) = away {
@@ -198,7 +198,7 @@ impl Lower<'_> {
         self.define(result, &[reg]);
     }
 
-    /// Loads with the same index in all lanes of a pack.
+    /// Loads elements at an index that is equal in all lanes of a pack.
     fn load_once(&mut self, id: InstId, object: Object, index: ValueId) {
         let results = self.plan.program.inst(id).results.clone();
         let (count, size) = (results.len() as i32, object.size());
@@ -210,7 +210,7 @@ impl Lower<'_> {
         let direct = |this: &mut Self, (start, index): AccessBase, offset: i32| {
             this.emit.load_element(object.element, element(start, index, size as u8, offset * size))
         };
-        // All of them, or each on its own.
+        // All elements in one check, or each one separately on the slow path.
         let away = (self.needs_check_once(id)).then(|| {
             let away = self.emit.block(true);
             for &(_, index) in &bases {
@@ -225,7 +225,8 @@ impl Lower<'_> {
         self.define_all(&results, &regs);
     }
 
-    /// Jumps to a cold block unless a run of elements is inside, for all rows; gives that block.
+    /// Bounds check of `count` consecutive elements per lane, for all rows: returns the cold block that handles a
+    /// failure.
     fn jump_unless_inside(&mut self, object: Object, index: ValueId, count: usize) -> BlockId {
         let tile = self.plan.shape.tile;
         let (index, offset) = self.addend(index);
@@ -238,7 +239,7 @@ impl Lower<'_> {
         away
     }
 
-    /// Loads with an index that goes up by one from lane to lane.
+    /// Loads elements at consecutive indices.
     fn load_run(&mut self, id: InstId, object: Object, index: ValueId) {
         let results = self.plan.program.inst(id).results.clone();
         let axes = self.plan.shape.axes[index];
@@ -273,7 +274,7 @@ impl Lower<'_> {
         self.define_all(&results, &regs);
     }
 
-    /// Loads with an index that goes up by one from lane to lane, in the lanes that are inside.
+    /// Masked load at consecutive indices, of the lanes that are in bounds.
     fn load_run_lanes(&mut self, id: InstId, object: Object, index: ValueId) -> Regs {
         let axes = self.plan.shape.axes[index];
         let firsts = self.signed_bases(index);
@@ -281,7 +282,7 @@ impl Lower<'_> {
         for k in 0..self.plan.program.inst(id).results.len() as i32 {
             let bound = self.bound(id, object, k);
             for pack in self.plan.shape.tile.packs_of(axes) {
-                // Lanes that are not active may load whatever is inside.
+                // Inactive lanes may load any element that is in bounds.
                 let active = if bound.is_none() {
                     self.state.active_in_copy(&mut self.emit, self.plan.shape.tile, axes, pack)
                 } else {
@@ -303,7 +304,7 @@ impl Lower<'_> {
         regs
     }
 
-    /// The first lanes of each row of a linear value as signed numbers: a run that starts below 0 goes on at 0.
+    /// First lanes of each row of a linear value, sign-extended, so that a run may start below 0.
     fn signed_bases(&mut self, value: ValueId) -> Regs {
         let rows = 0..self.plan.shape.tile.rows_of(self.plan.shape.axes[value]);
         rows.map(|row| {
@@ -313,7 +314,7 @@ impl Lower<'_> {
         .collect()
     }
 
-    /// Where a pack of a run of elements is, and those of its lanes that are inside.
+    /// Address of a pack of a contiguous access, and the mask of its lanes that are in bounds.
     fn run_lanes(
         &mut self,
         object: Object,
@@ -330,7 +331,7 @@ impl Lower<'_> {
         (element(object.start, firsts[row], size as u8, before * size), mask)
     }
 
-    /// In a loop whose index jumps far from trip to trip, asks for what a later trip loads: the processor does not see that coming.
+    /// Software prefetch for loops with strided accesses beyond the reach of the hardware prefetcher.
     fn prefetch(&mut self, object: Object, index: ValueId, bases: &[AccessBase]) {
         /// Prefetch distance in trips.
         const AHEAD: u8 = 8;
@@ -352,11 +353,12 @@ impl Lower<'_> {
         }
     }
 
-    /// If indices are loaded one after the other, asks for what a later tile loads from an object that is larger than caches.
+    /// Software prefetch of indirect loads: loads the indices of a later tile early, and prefetches the elements they
+    /// select in an object larger than caches.
     fn prefetch_lanes(&mut self, object: Object, index: ValueId) {
         /// Prefetch distance in invocations.
         const AHEAD: i32 = 64;
-        /// Smaller objects are in caches most of the time.
+        /// Smaller objects mostly stay in caches.
         const LARGE: i32 = 1 << 20;
         let (program, tile) = (self.plan.program, self.plan.shape.tile);
         let Def::Result(id, 0) = program.def(index) else { return };
@@ -379,7 +381,7 @@ impl Lower<'_> {
         let length = self.emit.load_scalar(object.length(), Width::Qword);
         self.emit.cmp_immediate(length, LARGE / object.size(), Width::Qword);
         self.emit.skip_to(done, Code::Jb_rel32_64);
-        // What is checked is also what is loaded from: an index that is made of others may be of lanes that are not active.
+        // The bounds check is on the same value as the load: an index derived from others may belong to inactive lanes.
         indices.skip_unless_inside(&mut self.emit, first, AHEAD + tile.width() as i32 - 1, done);
         for lane in 0..tile.width() as i32 {
             let address = element(indices.start, first, 4, (AHEAD + lane) * 4);
@@ -390,9 +392,10 @@ impl Lower<'_> {
         self.emit.enter(done);
     }
 
-    // Accesses to four elements where the index goes up by as much from lane to lane: four or more, so that lanes do not meet.
+    // Quads: accesses to four consecutive elements per lane, at a constant stride of at least four, so that lanes do
+    // not overlap.
 
-    /// An index as a multiple of a linear value, and what is added to that.
+    /// Decomposes an index into a linear value times a constant, plus addends.
     fn quad_parts(&self, index: ValueId) -> Option<Quads> {
         let program = self.plan.program;
         let Def::Result(id, 0) = program.def(index) else { return None };
@@ -419,7 +422,7 @@ impl Lower<'_> {
         }
     }
 
-    /// The index of the first lane of each row. All four elements of all lanes are inside, or the code jumps to a cold block.
+    /// Index of the first lane of each row, with the cold block that handles lanes out of bounds.
     fn quad_bases(&mut self, object: Object, index: ValueId, quads: &Quads) -> (Regs, BlockId) {
         let tile = self.plan.shape.tile;
         let away = self.emit.block(true);
@@ -438,7 +441,7 @@ impl Lower<'_> {
         (bases, away)
     }
 
-    /// Jumps to a cold block unless all four elements of all lanes are inside, wherever they are; gives that block.
+    /// Bounds check of four elements per lane at arbitrary indices: returns the cold block that handles a failure.
     fn jump_unless_quads_inside(&mut self, id: InstId, object: Object, index: ValueId) -> Option<BlockId> {
         if !self.needs_check(id) {
             return None;
@@ -487,7 +490,7 @@ impl Lower<'_> {
                 }
                 continue;
             }
-            // Four vectors with the elements of every fourth lane.
+            // Four vectors, each with the elements of every fourth lane.
             let pairs = [0, 1, 2, 3].map(|lane| {
                 let first = address(self, lane);
                 let first = self.emit.load_quad(first);
@@ -507,7 +510,7 @@ impl Lower<'_> {
 
     fn store_quads(&mut self, id: InstId, object: Object, index: ValueId, quads: &Quads, values: &[ValueId]) {
         let tile = self.plan.shape.tile;
-        // What is needed is there before the code may jump over it.
+        // Operands are materialized before the branch, so that they dominate both paths.
         for pack in 0..tile.packs() as usize {
             values.iter().for_each(|&value| {
                 self.vector(value, pack, 0);
@@ -519,7 +522,7 @@ impl Lower<'_> {
         for pack in 0..tile.packs() as usize {
             let lanes = [0, 1, 2, 3].map(|k| self.vector(values[k], pack, 0));
             if quads.stride == 4 {
-                // All of it is one run.
+                // All elements are contiguous.
                 let address = quads.address(object, self.plan.shape.tile, &bases, pack, 0);
                 for (number, vector) in (0..).zip(self.emit.lanes_by_fours(lanes)) {
                     let displacement = address.displacement + number * self.emit.bytes();
@@ -538,7 +541,7 @@ impl Lower<'_> {
         self.done_or_slowly(done, Some(slow), |this| this.scatter_all(id, object, index, values));
     }
 
-    /// Loads lane by lane, for all packs and results.
+    /// Gathers all packs and results, lane by lane.
     fn gather_all(&mut self, id: InstId, object: Object, index: ValueId) -> Regs {
         let axes = if object.private { Axes::ALL } else { self.plan.shape.axes[index] };
         let tile = self.plan.shape.tile;
@@ -566,8 +569,8 @@ impl Lower<'_> {
         regs.into_iter().flatten().collect()
     }
 
-    /// The lanes of an index. If it is linear, code that is rarely executed computes them from the first one, so that no other code
-    /// keeps registers for them.
+    /// Lanes of an index. Cold code computes those of a linear index from its first lane, which keeps them out of
+    /// registers on the fast path.
     fn indices(&mut self, index: ValueId, pack: usize) -> Reg {
         if !self.plan.shape.is_linear(index) || !self.emit.is_cold() {
             return self.vector(index, pack, 0);
@@ -577,7 +580,7 @@ impl Lower<'_> {
         self.emit.run_of(self.plan.shape.tile, first)[pack % columns]
     }
 
-    /// Has the runtime load what each list gets.
+    /// Gathers by a call of the runtime; appends the result registers to each list.
     fn gather_by_runtime(&mut self, object: Object, index: ValueId, axes: Axes, pack: usize, lists: &mut [Regs]) {
         let indices = self.indices(index, pack);
         let active = self.state.active_in_copy(&mut self.emit, self.plan.shape.tile, axes, pack);
@@ -606,7 +609,8 @@ impl Lower<'_> {
         self.define_all(&results, &regs);
     }
 
-    /// Loads what each list gets, where the index is the same in all lanes of a pack.
+    /// Loads elements of a private array at an index that is equal in all lanes of a pack; appends the registers to
+    /// each list.
     fn load_private_run(&mut self, id: InstId, object: Object, index: ValueId, pack: usize, lists: &mut [Regs]) {
         let at_index = self.scalar(index, pack);
         let away = (self.needs_check_once(id)).then(|| {
@@ -646,7 +650,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Stores where the index is the same in all lanes of a pack.
+    /// Stores elements of a private array at an index that is equal in all lanes of a pack.
     fn store_private_run(&mut self, id: InstId, object: Object, index: ValueId, pack: usize, regs: &[Reg]) {
         let at_index = self.scalar(index, pack);
         let of_64 = object.size() == 8;
@@ -662,7 +666,7 @@ impl Lower<'_> {
             let (k, half) = ((number / halves) as i32, number % halves);
             let offset = k * object.private_stride(self.plan.shape.tile) + half as i32 * self.emit.bytes();
             let address = Address { displacement: address.displacement + offset, ..address };
-            // Private memory has room for all lanes: what is not active keeps what it was.
+            // Private memory has room for all lanes: inactive ones are blended with the old elements.
             let reg = match self.state.mask.clone() {
                 None => reg,
                 Some(mask) => {
@@ -674,7 +678,7 @@ impl Lower<'_> {
             };
             self.emit.store(address, reg);
         }
-        // Some of them may be inside.
+        // Some elements may be in bounds.
         let away = Some(away).filter(|&away| away != done);
         self.done_or_slowly(done, away, |this| this.scatter_by_runtime(object, index, pack, regs));
     }
@@ -707,10 +711,10 @@ impl Lower<'_> {
         }
     }
 
-    /// Stores what is the same in all lanes, of the packs that share a copy.
+    /// Stores elements at an index that is equal in all lanes of the packs that share a copy.
     fn store_once(&mut self, id: InstId, object: Object, axes: Axes, pack: usize) {
         let operands = self.plan.program.inst(id).operands.clone();
-        // What is needed is there before the code may jump over it.
+        // Operands are materialized before the branch, so that they dominate both paths.
         operands.iter().for_each(|&operand| self.materialize(operand));
         let (index, values) = (operands[0], &operands[1..]);
         let (bases, _, offset) = self.access_bases(id, object.start, index);
@@ -746,7 +750,7 @@ impl Lower<'_> {
             return;
         }
         let axes = self.plan.shape.axes[index].and(self.plan.shape.axes[value]);
-        // What is needed is there before the code may jump over it.
+        // Operands are materialized before the branch, so that they dominate both paths.
         for pack in tile.packs_of(axes) {
             self.vector(value, pack, 0);
         }
@@ -784,8 +788,8 @@ impl Lower<'_> {
         });
     }
 
-    /// Stores whole vectors. A run of whole cache lines of an object that is never loaded may be stored non-temporally: then
-    /// the code goes on with `done`.
+    /// Stores whole vectors. Whole cache lines of an object that is never loaded may be stored non-temporally; that
+    /// path continues at `done`.
     fn store_whole(&mut self, object: Object, lines: bool, vectors: &[(Address, Reg)], done: BlockId) {
         if let Some(&(first, _)) = vectors.first()
             && lines
@@ -804,7 +808,7 @@ impl Lower<'_> {
         vectors.iter().for_each(|&(address, vector)| self.emit.store(address, vector));
     }
 
-    /// Stores lanes to consecutive elements, those that are active and inside.
+    /// Masked store to consecutive elements, of the active lanes in bounds.
     fn store_run_lanes(&mut self, id: InstId, object: Object, index: ValueId, value: ValueId) {
         let axes = self.plan.shape.axes[index].and(self.plan.shape.axes[value]);
         let firsts = self.signed_bases(index);
@@ -831,7 +835,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Stores lane by lane, for all packs.
+    /// Scatters all packs, lane by lane.
     fn scatter_all(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId]) {
         for pack in 0..self.plan.shape.tile.packs() as usize {
             let scope = self.values.enter_scope();
@@ -849,7 +853,7 @@ impl Lower<'_> {
         self.scatter_by_runtime(object, index, pack, &regs);
     }
 
-    /// Has the runtime store: for each value a register, or two.
+    /// Scatters by a call of the runtime. `regs` holds one register per value, or two for elements of 64 bits.
     fn scatter_by_runtime(&mut self, object: Object, index: ValueId, pack: usize, regs: &[Reg]) {
         self.services.pass_mask(&mut self.emit, self.state.of_pack(pack));
         let indices = self.indices(index, pack);
@@ -863,7 +867,7 @@ impl Lower<'_> {
         self.services.call(&mut self.emit, Site::Scatter { array, count });
     }
 
-    /// Stores lane by lane without the runtime.
+    /// Scatters with inline code, lane by lane.
     fn scatter_lanes(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId], pack: usize) {
         let (size, lanes) = (object.size(), self.plan.shape.tile.lanes);
         let indices = self.vector(index, pack, 0);
@@ -877,7 +881,7 @@ impl Lower<'_> {
             .iter()
             .map(|&value| (!self.plan.shape.axes[value].meets(Axes::LANE)).then(|| self.scalar(value, pack)))
             .collect();
-        // Goes to a block, if there is one, if an element is outside.
+        // Branches to `outside`, if given, when an element is out of bounds.
         let store = |emit: &mut Emit, lane: Lane, outside: Option<BlockId>| {
             let address = Lane::address(emit, service::slot(0), 4, lane);
             let position = emit.load_scalar(address, Width::Dword);
@@ -909,7 +913,7 @@ impl Lower<'_> {
             }
             None if inside => store_all(&mut self.emit),
             None => {
-                // All lanes are inside, or the runtime looks at each.
+                // Fast path if all lanes are in bounds; otherwise the runtime checks each lane.
                 let (away, done) = (self.emit.block(true), self.emit.block(false));
                 let limit = object.limit(&mut self.emit, values.len() as i32 - 1);
                 let inside = self.emit.inside_mask(indices, Some(limit), None);
@@ -934,7 +938,7 @@ impl Lower<'_> {
         self.report(id, || Site::Trap { span });
     }
 
-    /// Has the runtime look at the operands of all lanes, and at which invocations they are.
+    /// Passes the operands of all lanes and the ids of their invocations to the runtime.
     fn report(&mut self, id: InstId, site: impl Fn() -> Site) {
         let invocations = self.global_lanes();
         for (pack, &invocations) in invocations.iter().enumerate() {
@@ -947,7 +951,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Passes the lanes of a value.
+    /// Passes the lanes of a value to the runtime.
     pub(super) fn pass(&mut self, value: ValueId, pack: usize, number: usize) {
         let regs = if self.plan.program.ty(value) == Type::Bool {
             let mask = self.mask(value, pack);
@@ -958,7 +962,7 @@ impl Lower<'_> {
         services::pass_vectors(&mut self.emit, &regs, number);
     }
 
-    /// Passes where a private array is, of which the elements are as far apart as a tile has lanes; gives what the runtime has to know.
+    /// Passes the address of a private array, whose elements are a tile apart; returns its descriptor for the runtime.
     pub(super) fn pass_array(&mut self, object: Object, pack: usize) -> Array {
         let array = Array { entry: object.entry, element: object.element, private: None };
         if !object.private {

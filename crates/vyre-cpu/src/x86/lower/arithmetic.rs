@@ -1,4 +1,5 @@
-//! Arithmetic on registers that takes several instructions: quotients, comparisons, extremes, reductions, and the indices of lanes.
+//! Multi-instruction arithmetic on registers: division, comparisons, min/max, reductions, and index computations of
+//! lanes.
 
 use iced_x86::{Code, Register};
 use smallvec::{SmallVec, smallvec};
@@ -10,7 +11,7 @@ use crate::x86::machine::{Base, Class, Implicit, Operand, Reg, Width};
 use crate::x86::plan::shape::{Axes, Tile};
 use crate::x86::service;
 
-/// Predicates of float comparisons, quiet.
+/// Predicates of quiet float comparisons.
 pub(super) mod float {
     pub(crate) const EQ: u8 = 0x00;
     pub(crate) const LT: u8 = 0x11;
@@ -22,7 +23,7 @@ pub(super) mod float {
     pub(crate) const ORDERED: u8 = 0x07;
 }
 
-/// Predicates of integer comparisons of AVX-512.
+/// Predicates of AVX-512 integer comparisons.
 mod integer {
     pub(crate) const EQ: u8 = 0;
     pub(crate) const LT: u8 = 1;
@@ -33,7 +34,7 @@ mod integer {
 }
 
 impl Emit {
-    /// One register or another, depending on whether any lane of the masks is set.
+    /// Selects `new` if any lane of the masks is set, `old` otherwise.
     pub(super) fn choose_scalar(&mut self, masks: &[Reg], new: Reg, old: Reg) -> Reg {
         self.test_none(masks);
         self.either(Code::Je_rel32_64, false, old, new)
@@ -43,7 +44,7 @@ impl Emit {
         classes.iter().map(|&class| self.zero_of(class)).collect()
     }
 
-    /// A scalar, and one more for each following lane.
+    /// Lanes of a row of packs that count up from a scalar.
     pub(super) fn run_of(&mut self, tile: Tile, first: Reg) -> Regs {
         let splat = self.broadcast(first, false);
         let packs = (0..tile.columns).map(|column| {
@@ -53,7 +54,7 @@ impl Emit {
         packs.collect()
     }
 
-    /// The position of workgroups along an axis.
+    /// Workgroup id along an axis from the linear index of the workgroup, in each lane.
     pub(super) fn group_of_lanes(&mut self, index: Reg, axis: Axis) -> Reg {
         let count = |this: &mut Self, axis: i32| {
             let count = this.load_scalar(at(Base::Context, service::COUNTS + 4 * axis), Width::Dword);
@@ -80,7 +81,7 @@ impl Emit {
         self.v2(emit::SUB_D, a, whole)
     }
 
-    /// Quotient and remainder of lanes by a number that is not 0.
+    /// Quotient and remainder of lanes by a nonzero constant.
     pub(super) fn divide_lanes(&mut self, a: Reg, by: u32) -> (Reg, Reg) {
         if by == 1 {
             return (a, self.zero());
@@ -95,7 +96,7 @@ impl Emit {
         (quotient, self.remainder_of_lanes(a, quotient, by))
     }
 
-    /// The sum of what there is.
+    /// Sum of two optional addends.
     pub(super) fn sum(&mut self, a: Option<Reg>, b: Option<Reg>) -> Option<Reg> {
         match (a, b) {
             (Some(a), Some(b)) => Some(self.s2(Code::Add_r32_rm32, Width::Dword, a, b)),
@@ -123,7 +124,7 @@ impl Emit {
         self.make(Code::Imul_r32_rm32_imm32, Class::Scalar, Width::Dword, &sources)
     }
 
-    /// The registers, or zeros if a scalar is not 0.
+    /// Selects zeros if a scalar is nonzero, the registers otherwise.
     pub(super) fn zero_if(&mut self, ended: Reg, regs: &[Reg]) -> Regs {
         let chosen = regs.iter().map(|&reg| {
             let zero = self.zero_of(self.class(reg));
@@ -141,7 +142,7 @@ impl Emit {
         }
     }
 
-    /// Quotient or remainder of scalars, for all operands.
+    /// Signed or unsigned quotient or remainder of scalars, defined for all operands.
     pub(super) fn quotient(&mut self, a: Reg, b: Reg, width: Width, signed: bool, is_quotient: bool) -> Reg {
         let of_64 = width == Width::Qword;
         let pick = |narrow: Code, wide: Code| if of_64 { wide } else { narrow };
@@ -158,7 +159,7 @@ impl Emit {
         self.jump(join, &[given]);
         self.at = rest;
         if signed {
-            // The least number has no opposite, and dividing by −1 would fault on it.
+            // The minimum divided by −1 would fault.
             self.cmp_immediate(b, -1, width);
             let (by_minus_one, rest) = self.branch(Code::Je_rel32_64, true, false);
             self.at = by_minus_one;
@@ -194,17 +195,17 @@ impl Emit {
 
     // Lanes.
 
-    /// Lanes of 32 bits that are equal.
+    /// Mask of equal 32-bit lanes.
     pub(super) fn equal(&mut self, a: Reg, b: Reg) -> Reg {
         self.compare_integers(Comparison::Eq, Type::U32, a, b.into())
     }
 
-    /// Unsigned lanes of 32 bits that are less.
+    /// Mask of lanes with `a` < `b`, unsigned, 32 bits.
     pub(super) fn less(&mut self, a: Reg, b: Reg) -> Reg {
         self.compare_integers(Comparison::Lt, Type::U32, a, b.into())
     }
 
-    /// Fraction from ½ to 1, or exponent, of lanes of f32. Subnormal lanes are scaled by 2²⁴ first.
+    /// Fraction in [½, 1) or exponent of f32 lanes. Subnormal lanes are first scaled by 2²⁴.
     pub(super) fn frexp(&mut self, a: Reg, exponent: bool) -> Reg {
         let [rest, normal, up, below] = [0x7fff_ffff, 0x0080_0000, 16_777_216f32.to_bits(), 0x7f7f_ffff]
             .map(|bits| self.constant(u64::from(bits), false));
@@ -226,7 +227,7 @@ impl Emit {
             let zero = self.zero();
             return self.blend(special, zero, exponent);
         }
-        // The sign stays, and so does the fraction; the exponent becomes that of ½.
+        // Keeps sign and fraction, and sets the exponent to that of ½.
         let [fraction, half, top] = [0x007f_ffff, 0x3f00_0000, 1 << 31].map(|bits| self.constant(bits, false));
         let sign = self.v2(emit::AND, a, top);
         let fraction = self.v2(emit::AND, scaled, fraction);
@@ -235,13 +236,14 @@ impl Emit {
         self.blend(special, a, fraction)
     }
 
-    /// Dot products of the bytes of lanes of 32 bits, signed or not, plus a sum.
+    /// Dot products of the bytes of 32-bit lanes, each operand signed or unsigned, plus a sum.
     pub(super) fn dot4(&mut self, [a, b]: [Reg; 2], signed: [bool; 2], sum: Reg) -> Reg {
-        // VNNI has unsigned times signed bytes. Made of that, the other products take as long as below.
+        // VNNI multiplies unsigned by signed bytes. Other sign combinations built on it are no faster than the general
+        // form below.
         if signed == [true, false] && self.wide() && std::arch::is_x86_feature_detected!("avx512vnni") {
             return self.v3((Code::INVALID, Code::EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32), sum, b, a);
         }
-        // Even and odd bytes are extended to 16 bits, and no product of `vpmaddwd` saturates.
+        // Even and odd bytes are extended to 16 bits, so that `vpmaddwd` cannot saturate.
         let mut parts = |bytes: Reg, signed: bool| {
             if signed {
                 let up = self.v1i(emit::SHL_W_BY, bytes, 8);
@@ -256,23 +258,23 @@ impl Emit {
         self.v2(emit::ADD_D, products, sum)
     }
 
-    /// Byte shuffle of a table that is repeated in each 128 bits, by the low four bits of each byte of an index.
+    /// Byte shuffle of a table repeated in each 128 bits, by the low four bits of each index byte.
     pub(super) fn lookup(&mut self, table: Reg, index: Reg) -> Reg {
         let entries = self.constant(0x0f0f_0f0f, false);
         let index = self.v2(emit::AND, index, entries);
         self.v2(emit::SHUFFLE_B, table, index)
     }
 
-    /// Bytes of a table whose words are the same in all lanes.
+    /// Byte lookup in a table that is equal in all lanes.
     pub(super) fn lookup_in_one(&mut self, [t0, t1, t2, t3]: [Reg; 4], index: Reg) -> Reg {
         let (low, high) = (self.v2(emit::UNPACK_LOW_D, t0, t1), self.v2(emit::UNPACK_LOW_D, t2, t3));
         let table = self.v2(emit::UNPACK_LOW_Q, low, high);
         self.lookup(table, index)
     }
 
-    /// Bytes of a table of 16 that each lane has for itself: a byte shuffle of each of its words, and their union. The shuffle
-    /// indexes 128 bits and gives 0 where the highest bit of an index is set. For a word of the table, an index has that bit
-    /// where its entry is in another word; elsewhere it is a byte of its own lane.
+    /// Byte lookup in a table of 16 bytes per lane: one byte shuffle for each word of the tables, combined by OR. The
+    /// shuffle works within 128 bits and yields 0 where the highest bit of an index byte is set. For each word of the
+    /// table, indices of bytes in other words get that bit, and the others select a byte of their own lane.
     pub(super) fn lookup_in_each(&mut self, words: [Reg; 4], index: Reg) -> Reg {
         let entries = self.constant(0x0f0f_0f0f, false);
         let index = self.v2(emit::AND, index, entries);
@@ -293,7 +295,7 @@ impl Emit {
         result.expect("a table has words")
     }
 
-    /// How many bits of each lane are ones: those of pairs, of fours and of bytes are added, each where they stand.
+    /// Population count per lane, by adding bits in pairs, nibbles and bytes.
     pub(super) fn count_ones(&mut self, a: Reg) -> Reg {
         let [pairs, fours, bytes] = [0x5555_5555, 0x3333_3333, 0x0f0f_0f0f].map(|mask| self.constant(mask, false));
         let upper = self.v1i(emit::SHR_D_BY, a, 1);
@@ -361,7 +363,7 @@ impl Emit {
                 let less = self.v2(greater, b, a);
                 self.mask_not(less)
             }
-            // The greater of the two is the first if that is not less.
+            // `a` ≥ `b` if the maximum is `a`.
             (Comparison::Ge, false) if !of_64 => self.is_extreme(emit::MAX_U, a, b),
             (Comparison::Lt, false) if !of_64 => {
                 let greatest = self.is_extreme(emit::MAX_U, a, b);
@@ -373,7 +375,7 @@ impl Emit {
                 self.mask_not(least)
             }
             (Comparison::Lt | Comparison::Le | Comparison::Gt | Comparison::Ge, false) => {
-                // Unsigned order is signed order with the top bits flipped.
+                // Flipping the top bits turns unsigned into signed order.
                 let top = self.constant(1 << 63, true);
                 let b = b_reg(self);
                 let (a, b) = (self.v2(emit::XOR, a, top), self.v2(emit::XOR, b, top));
@@ -382,20 +384,20 @@ impl Emit {
         }
     }
 
-    /// Whether lanes of 32 bits of the first operand are the unsigned minimum or maximum of both.
+    /// Mask of 32-bit lanes whose unsigned minimum or maximum is the first operand.
     fn is_extreme(&mut self, extreme: Pair, a: Reg, b: Source) -> Reg {
         let extreme = self.v2(extreme, a, b);
         let equal: Pair = (Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, Code::INVALID);
         self.v2(equal, extreme, a)
     }
 
-    /// Unsigned quotients of lanes of 32 bits by numbers that are not 0.
+    /// Unsigned quotients of 32-bit lanes by nonzero divisors.
     pub(super) fn quotient_of_lanes(&mut self, a: Reg, b: Reg) -> Reg {
         self.divide(a, b, false, true)
     }
 
-    /// Quotient or remainder of lanes of 32 bits, for all operands. A quotient of doubles is near enough to be exact when it is
-    /// truncated: it is off by less than 2⁻²¹ / b, and a quotient that is no integer is 1 / b away from the next one.
+    /// Quotient or remainder of 32-bit lanes, defined for all operands. Truncating the quotient in f64 is exact: its
+    /// error is below 2⁻²¹ / b, and a quotient that is not an integer is at least 1 / b from the next integer.
     pub(super) fn divide(&mut self, a: Reg, b: Reg, signed: bool, is_quotient: bool) -> Reg {
         let mut halves: SmallVec<[Reg; 2]> = SmallVec::new();
         for half in 0..2 {
@@ -404,7 +406,7 @@ impl Emit {
                 if signed {
                     self.widen(emit::I32_TO_DOUBLE, part)
                 } else {
-                    // The bits of 2⁵² with the number below are 2⁵² plus the number.
+                    // The bits of 2⁵² OR n are those of the f64 2⁵² + n.
                     let wide = self.widen(emit::ZERO_EXTEND, part);
                     let magic = self.constant(0x4330_0000_0000_0000, true);
                     let sum = self.v2(emit::OR, wide, magic);
@@ -417,12 +419,12 @@ impl Emit {
             } else {
                 let whole = self.v1i(emit::ROUND_PD, quotient, 0x0b);
                 let magic = self.constant(0x4330_0000_0000_0000, true);
-                // The low bits of 2⁵² plus the number are the number.
+                // The low bits of the f64 2⁵² + n are n.
                 self.v2(emit::ADD_PD, whole, magic)
             });
         }
         let quotient = if signed { self.join(halves[0], halves[1]) } else { self.low_halves(halves[0], halves[1]) };
-        // By 0: the dividend, or no remainder. The least number by −1 is itself, as the conversion has it.
+        // Division by 0 yields the dividend, and remainder 0. The minimum divided by −1 is itself, by the conversion.
         let zero = self.constant(0, false);
         let by_zero = self.compare_integers(Comparison::Eq, Type::U32, b, zero.into());
         let quotient = self.blend(by_zero, a, quotient);
@@ -435,7 +437,7 @@ impl Emit {
         self.blend(by_zero, zero, remainder)
     }
 
-    /// The smaller or greater of floats: a number rather than a NaN, and −0 below +0.
+    /// Minimum or maximum of floats: prefers a number over a NaN, and orders −0 below +0.
     pub(super) fn extreme(&mut self, a: Reg, b: Reg, is_min: bool, double: bool) -> Reg {
         let pick = |single: Pair, wide: Pair| if double { wide } else { single };
         let compare = pick(emit::CMP_S, emit::CMP_PD);
@@ -445,9 +447,9 @@ impl Emit {
             (true, true) => emit::MIN_PD,
             (false, true) => emit::MAX_PD,
         };
-        // The instruction gives `b` if one is a NaN or both are zeros.
+        // The instruction returns `b` if either operand is a NaN or both are zeros.
         let extreme = self.v2(pair, a, b);
-        // Of zeros, the signs combine: one −0 makes a minimum −0, one +0 makes a maximum +0.
+        // For zeros the signs combine: one −0 makes the minimum −0, one +0 the maximum +0.
         let combined = self.v2(if is_min { emit::OR } else { emit::AND }, a, b);
         let equal = self.compare(compare, a, b, float::EQ);
         let extreme = self.blend_lanes(equal, combined, extreme, double);
@@ -455,7 +457,7 @@ impl Emit {
         self.blend_lanes(not_a_number, a, extreme, double)
     }
 
-    /// Combines all lanes, in a tree that halves them; every lane has the result.
+    /// Tree reduction of all lanes; every lane gets the result.
     pub(super) fn reduce_lanes(&mut self, op: Combiner, ty: Type, mut lanes: Reg) -> Reg {
         let mut half = self.bytes() as u32 / 4 / 2;
         while half > 0 {
@@ -466,8 +468,7 @@ impl Emit {
         lanes
     }
 
-    /// An operation on lanes of 32 bits that neither order nor grouping matters for, except in how sums and products of floats
-    /// are rounded.
+    /// Combines 32-bit lanes by an operation that is associative and commutative, up to rounding of floats.
     pub(super) fn combine(&mut self, op: Combiner, ty: Type, a: Reg, b: Reg) -> Reg {
         let float = ty == Type::F32;
         let pair = match op {
@@ -487,7 +488,7 @@ impl Emit {
         self.v2(pair, a, b)
     }
 
-    /// Adds the registers of one copy of a value whose lanes were computed.
+    /// Appends the registers of one copy of a value that was computed in lanes.
     pub(super) fn extend_by_lanes(&mut self, regs: &mut Regs, axes: Axes, ty: Type, lanes: &[Reg]) {
         if axes.meets(Axes::LANE) {
             regs.extend_from_slice(lanes);

@@ -1,5 +1,5 @@
-//! Lowering of atomics: updates that the processor has an instruction for, and compare-and-swap loops, lane by lane or by the
-//! runtime. Lanes that change one element are combined first if their old values are not used.
+//! Lowering of atomics: processor instructions for updates, and compare-exchange loops, lane by lane or by the runtime.
+//! Lanes that update one element are combined by a reduction first if the old values are unused.
 
 use iced_x86::Code;
 use smallvec::SmallVec;
@@ -14,7 +14,7 @@ use crate::x86::plan::shape::Axes;
 use crate::x86::service::{self, Site};
 
 impl Lower<'_> {
-    /// A read-modify-write, or without an operation, an exchange on condition.
+    /// Read-modify-write, or compare-exchange if there is no operation.
     pub(super) fn atomic(&mut self, id: InstId, op: Option<Atomic>, access: MemOperand) {
         let inst = self.plan.program.inst(id);
         let object = self.object(access);
@@ -56,7 +56,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Changes elements whose old values are unused, if the processor has an instruction for the change.
+    /// Lowers an update whose old values are unused to a processor instruction, if one exists.
     fn update_lanes(&mut self, id: InstId, op: Option<Atomic>, object: Object, shared: bool) -> bool {
         let inst = self.plan.program.inst(id);
         let (combining, narrow, wide) = match op {
@@ -72,7 +72,7 @@ impl Lower<'_> {
         let (index, value) = (inst.operands[0], inst.operands[1]);
         let axes = self.plan.shape.axes[index];
         if !axes.meets(Axes::LANE) {
-            // One element: lanes are combined first, or only counted if they all have the same.
+            // Uniform address: the lanes are reduced first, or only counted if their operands are equal.
             let count = axes.is_uniform() && self.plan.shape.axes[value].is_uniform() && combining == Combiner::Add;
             if of_64 && !count {
                 return false;
@@ -149,7 +149,8 @@ impl Lower<'_> {
         true
     }
 
-    /// Changes elements lane by lane, and leaves in scratch memory what they were, for lanes that are active and inside, and zeros for others.
+    /// Updates elements lane by lane. Writes the old values to scratch memory, for lanes that are active and in bounds;
+    /// zeros for the others.
     fn exchange_lanes(
         &mut self,
         id: InstId,
@@ -214,8 +215,8 @@ impl Lower<'_> {
         });
     }
 
-    /// Where the lanes of a pack are in memory, if they were loaded from side by side and are never written: one by one they need
-    /// not go through a vector.
+    /// Memory address of the lanes of a value that was loaded contiguously from a read-only object, from which single
+    /// lanes are reloaded instead of extracted from a vector.
     fn in_memory(&mut self, value: ValueId, pack: usize) -> Option<(Element, Address)> {
         let program = self.plan.program;
         let Def::Result(id, 0) = program.def(value) else { return None };

@@ -1,4 +1,5 @@
-//! Bounds checks of affine accesses, hoisted before the loop: the check itself, and the addresses it gives to the accesses it covers.
+//! Loop versioning for bounds checks: the precheck of affine accesses before a loop, and the base addresses that it
+//! yields.
 
 use iced_x86::Code;
 use smallvec::SmallVec;
@@ -12,18 +13,18 @@ use crate::x86::plan::bounds::{AccessBounds, Group};
 /// A loop whose precheck has passed.
 pub(super) struct Prechecked {
     pub(super) at: InstId,
-    /// For each group of accesses, where the object would start if there were nothing but the induction variable in the index: one
-    /// for each of the [`Lower::access_bases`].
+    /// Base addresses of each group of accesses, with the loop-invariant part of the index folded in: one for each of
+    /// the [`Lower::access_bases`].
     starts: Vec<Regs>,
 }
 
-/// Where a tile accesses an object: an address, and an index from there.
+/// Base address of an access, and the index relative to it.
 pub(super) type AccessBase = (Reg, Reg);
 
 impl Lower<'_> {
-    /// Checks the affine accesses of a loop that all lanes of the tile take part in and leave together. The code that follows is the
-    /// version whose trips do not check. If one may be out of bounds, the code jumps to the returned cold block, where none is
-    /// checked yet.
+    /// Emits the precheck of a loop whose trip count is uniform in the tile. The code that follows is the version
+    /// without bounds checks. Returns the cold block entered if an access may be out of bounds, where the checked
+    /// version goes.
     pub(super) fn precheck(&mut self, id: InstId) -> Option<BlockId> {
         let plan = self.plan;
         let precheck = plan.prechecks.of_loop(id)?;
@@ -34,8 +35,8 @@ impl Lower<'_> {
         self.loops.version_budget -= weight;
         let away = self.emit.block(true);
         let counted = &precheck.counted;
-        // With a small bound, as with all that objects are long enough for, neither the counter nor anything in 64 bits wraps. Then
-        // this is the number of the last trip, or more, or there is no trip at all.
+        // With a bound ≤ i32::MAX, neither the counter nor 64-bit address arithmetic wraps. Then `last_trip` is at
+        // least the number of the last trip, or the loop has no trips.
         let (start, bound) = (self.scalar(counted.start, 0), self.scalar(counted.bound, 0));
         self.emit.cmp_immediate(bound, i32::MAX, Width::Qword);
         self.emit.skip_to(away, Code::Ja_rel32_64);
@@ -48,7 +49,7 @@ impl Lower<'_> {
         Some(away)
     }
 
-    /// Jumps away if accesses of a loop may be out of bounds in the last trip; returns where they start.
+    /// Branches to `away` if accesses of a group may be out of bounds in the last trip; returns their base addresses.
     fn check_last_trip(&mut self, id: InstId, group: &Group, last_trip: Reg, away: BlockId) -> Regs {
         let program = self.plan.program;
         let object = self.object(group.access);
@@ -73,13 +74,13 @@ impl Lower<'_> {
         starts
     }
 
-    /// Whether an access may be out of bounds in the code that is being written.
+    /// Bounds of an access in the code being emitted.
     pub(super) fn bounds(&self, access: InstId) -> AccessBounds {
         let passed = self.accesses.prechecked.as_ref().map(|prechecked| prechecked.at);
         self.plan.bounds(access, passed, self.tiles.hoisting)
     }
 
-    /// The first lane of a pack, which is the first one in its row if lanes differ.
+    /// First lane of a pack: for a linear value, that of its row.
     fn first_lane_of(&mut self, value: ValueId, pack: usize) -> Reg {
         if self.plan.shape.is_linear(value) {
             self.base(value, pack / self.plan.shape.tile.columns as usize)
@@ -88,7 +89,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Where an access is; also the value that is the index there, and what has to be added to it.
+    /// Base addresses of an access, the value that indexes them, and a constant offset.
     pub(super) fn access_bases(
         &mut self,
         id: InstId,

@@ -1,10 +1,10 @@
-//! Control flow of the lanes of a tile.
+//! Control flow of a tile: uniform branches, predicated branches, and loops.
 //!
-//! Where all lanes of a tile agree, a condition is a jump. Elsewhere both sides are executed, each with a mask of the lanes
-//! that are there, and skipped if there are none. A loop goes on as long as one lane does.
+//! A condition that is uniform in the tile becomes a jump. For a divergent one both sides are executed under masks of
+//! their lanes, and skipped if the mask is empty. A divergent loop runs until no lane is left.
 //!
-//! Most often all lanes agree even where that is not known: a condition that guards much work gets a version of its own for
-//! lanes that all meet it, and a loop runs without masks until the first lane leaves it.
+//! Divergent conditions mostly agree at run time. A condition that guards enough work is versioned: the fast path, for
+//! tiles in which all lanes agree, runs without masks. A loop runs without masks until the first lane leaves it.
 
 use iced_x86::Code;
 use vyre_foundation::analysis::exits_of;
@@ -21,16 +21,16 @@ use crate::x86::plan::shape::Axes;
 use crate::x86::plan::versions::ConvergedLoop;
 use crate::x86::service::{self, Site};
 
-/// The loops around the code that is being written.
+/// Loops that enclose the code being emitted.
 pub(super) struct Loops {
     pub(super) enclosing: Vec<EnclosingLoop>,
     /// Number of enclosing divergent conditions and loops.
     pub(super) divergence: usize,
-    /// Remaining budget of instructions that are duplicated, with a version for the case that all lanes agree.
+    /// Remaining budget of instructions duplicated for converged versions.
     pub(super) version_budget: usize,
 }
 
-/// A loop around the code that is being written.
+/// A loop that encloses the code being emitted.
 pub(super) struct EnclosingLoop {
     pub(super) inst: InstId,
     pub(super) header: machine::BlockId,
@@ -39,11 +39,11 @@ pub(super) struct EnclosingLoop {
     divergent: bool,
     /// Some lanes may continue while others are still in the trip.
     staged: bool,
-    /// The mask is handed on from trip to trip, because lanes may end.
+    /// The mask is a loop parameter, because lanes may end.
     carries_mask: bool,
     /// Number of divergent conditions between the loop and the code.
     depth: usize,
-    /// Trips before the next poll, if they are counted in a register.
+    /// Register with the trips left before the next poll, if they are counted in one.
     budget: Option<Reg>,
 }
 
@@ -73,7 +73,7 @@ impl Loops {
 }
 
 impl EnclosingLoop {
-    /// A loop that all lanes leave and continue together.
+    /// A loop with uniform exits.
     pub(super) fn together(inst: InstId, header: machine::BlockId, exit: machine::BlockId) -> EnclosingLoop {
         EnclosingLoop {
             inst,
@@ -89,7 +89,7 @@ impl EnclosingLoop {
 }
 
 impl Lower<'_> {
-    /// Executes instructions; gives whether lanes may go on after the last one.
+    /// Emits instructions; returns whether lanes may be active after the last one.
     pub(super) fn insts(&mut self, insts: &[InstId]) -> bool {
         for &id in insts {
             if !self.tiles.hoisted[id] && !self.inst(id) {
@@ -102,7 +102,7 @@ impl Lower<'_> {
         true
     }
 
-    /// Executes a block; gives what it yields, or nothing if no lane comes to its end.
+    /// Emits a block; returns its `yield`, or `None` if no lane reaches it.
     fn block(&mut self, block: BlockId) -> Option<InstId> {
         let program = self.plan.program;
         let insts = &program.block(block).insts;
@@ -118,7 +118,7 @@ impl Lower<'_> {
         None
     }
 
-    /// Executes an instruction; gives whether lanes may go on after it.
+    /// Emits an instruction; returns whether lanes may be active after it.
     pub(super) fn inst(&mut self, id: InstId) -> bool {
         let program = self.plan.program;
         let inst = program.inst(id);
@@ -141,7 +141,7 @@ impl Lower<'_> {
             Op::Control(Control::Switch(cases)) => goes_on = self.switch(id, cases),
             Op::Control(Control::Region(_)) => goes_on = self.converged(id, inst.blocks[0]),
             Op::Control(Control::Loop) => goes_on = self.loop_inst(id),
-            // The owner of the block takes the operands.
+            // The owner of the block reads the operands.
             Op::Terminator(Terminator::Yield) => {}
             Op::Terminator(Terminator::Break) => self.leave_loop(id),
             Op::Terminator(Terminator::Continue) => self.continue_loop(Some(id)),
@@ -155,7 +155,7 @@ impl Lower<'_> {
         goes_on
     }
 
-    /// What an arm gives as results of an instruction, or zeros if no lane comes to its end.
+    /// Operands that an arm yields as the results of an instruction; zeros if no lane reaches its end.
     fn yielded(&mut self, id: InstId, arm: Option<InstId>) -> Regs {
         let results = self.plan.program.inst(id).results.clone();
         let mut regs = Regs::new();
@@ -201,7 +201,7 @@ impl Lower<'_> {
         self.divergent_if(id)
     }
 
-    /// Jumps on a condition that is the same in the tile; gives where to go if it holds, and if not.
+    /// Branches on a condition that is uniform in the tile; returns the blocks for true and false.
     fn jump_on(&mut self, condition: ValueId) -> (machine::BlockId, machine::BlockId) {
         let program = self.plan.program;
         if let Def::Result(id, 0) = program.def(condition) {
@@ -219,8 +219,8 @@ impl Lower<'_> {
         self.emit.branch(Code::Jne_rel32_64, false, false)
     }
 
-    /// Sets flags by comparing values that are the same in the tile, if it is integers that are compared; gives the jump that
-    /// is taken if the comparison holds.
+    /// Sets flags by comparing integers that are uniform in the tile; returns the jump that is taken if the comparison
+    /// holds.
     fn compare_scalars(&mut self, relation: Comparison, operands: &[ValueId]) -> Option<Code> {
         let &[a, b] = operands else { return None };
         let ty = self.plan.program.ty(a);
@@ -245,8 +245,8 @@ impl Lower<'_> {
         Some(code)
     }
 
-    /// Goes on after one of several ways to execute an instruction, to which the code has already jumped. Each leaves the results
-    /// behind, and says whether lanes may go on after it.
+    /// Emits alternative paths of an instruction, to whose starts the code already branches, and joins them. Each path
+    /// defines the results, and returns whether lanes may be active after it.
     fn one_of_paths(
         &mut self,
         id: InstId,
@@ -276,13 +276,13 @@ impl Lower<'_> {
         goes_on
     }
 
-    /// Executes a block of an instruction, which gives its results.
+    /// Emits a block of an instruction without a mask of its own, and defines the results.
     fn converged(&mut self, id: InstId, block: BlockId) -> bool {
         let end = self.block(block);
         self.give_results(id, end)
     }
 
-    /// Executes a block for the lanes of a mask; gives what it brings, and what is left of the mask.
+    /// Emits a block under a mask; returns its `yield`, the yielded registers, and the lanes still active.
     fn arm(&mut self, id: InstId, block: BlockId, packs: Regs) -> (Option<InstId>, Regs, Regs) {
         let program = self.plan.program;
         if program.block(block).insts.len() == 1 && self.plan.yields(block) {
@@ -326,7 +326,7 @@ impl Lower<'_> {
         self.divergent_arms(id, &masks)
     }
 
-    /// Executes all blocks of an instruction, each for the lanes of its masks.
+    /// Emits all blocks of an instruction, each under its mask.
     fn divergent_arms(&mut self, id: InstId, masks: &[Regs]) -> bool {
         let program = self.plan.program;
         let inst = program.inst(id);
@@ -359,7 +359,8 @@ impl Lower<'_> {
             });
             let ends: Vec<_> = ends.collect();
             regs.extend(match ends.split_last() {
-                // What several give alike is there; perhaps it was not computed by those that were skipped.
+                // A value that several arms yield is already available; arms that were skipped have not computed their
+                // copy.
                 Some((last, others)) if !others.is_empty() && others.iter().all(|other| other.0 == last.0) => {
                     self.regs_as(result, last.0)
                 }
@@ -378,7 +379,7 @@ impl Lower<'_> {
         self.emit.is_open() && goes_on
     }
 
-    /// Executes code if no lane of any of the masks is set, which leaves the tile or the loop.
+    /// Emits code for the case that all masks are empty, which leaves the tile or the loop.
     pub(super) fn if_none_active(&mut self, packs: &[Reg], leave: impl FnOnce(&mut Self)) {
         self.emit.test_none(packs);
         let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
@@ -389,7 +390,7 @@ impl Lower<'_> {
         self.state = state;
     }
 
-    /// Some lanes may have left in the instruction before. If none is left, the tile or the loop is left.
+    /// Leaves the tile or the loop if no active lanes are left after an instruction that lanes may have left.
     fn after_leaving(&mut self) {
         let Some(mask) = self.state.mask.clone() else { return };
         let innermost = self.loops.enclosing.last();
@@ -417,7 +418,7 @@ impl Lower<'_> {
             let arms = self.emit.switch(selector, cases);
             return self.one_of_paths(id, &arms, |this, number| this.converged(id, inst.blocks[number]));
         }
-        // Lanes that no case has taken yet.
+        // Lanes that no case has matched yet.
         let mut left: Option<Regs> = self.state.mask.as_ref().map(|mask| mask.packs.clone());
         let mut masks = Vec::new();
         for &case in cases {
@@ -440,7 +441,7 @@ impl Lower<'_> {
         self.divergent_arms(id, &masks)
     }
 
-    /// An `if` with a version for the case that its condition holds in all lanes.
+    /// Versions an `if`: a fast path for a condition that holds in all lanes.
     fn two_versions(&mut self, id: InstId) -> bool {
         let inst = self.plan.program.inst(id);
         self.loops.version_budget -= self.plan.weight(inst.blocks[0]).insts;
@@ -454,7 +455,7 @@ impl Lower<'_> {
         })
     }
 
-    /// Jumps to a block unless a condition has this value in all lanes.
+    /// Branches to `away` unless a condition has this value in all lanes.
     fn require_all(&mut self, condition: ValueId, holds: bool, away: machine::BlockId) {
         let program = self.plan.program;
         let leave = |this: &mut Self, code| {
@@ -510,25 +511,25 @@ impl Lower<'_> {
         }
     }
 
-    /// Sets flags by whether a comparison of a linear value with one that does not differ in its row holds in all lanes; gives the
-    /// jump that is taken if so. Only one row is compared.
+    /// Sets flags for a comparison of a linear value with one that is uniform in its row, for all lanes of one row;
+    /// returns the jump that is taken if it holds in all.
     fn compare_run(&mut self, relation: Comparison, operands: &[ValueId]) -> Option<Code> {
         let &[a, b] = operands else { return None };
         let tile = self.plan.shape.tile;
-        // The linear value may stand on either side.
+        // The linear operand may be on either side.
         let (relation, a, b) = if self.plan.shape.is_linear(a) { (relation, a, b) } else { (relation.swapped(), b, a) };
         let fixed = self.plan.shape.axes[b].is_uniform();
         if !self.plan.shape.is_linear(a) || !fixed || self.plan.shape.axes[a].meets(Axes::ROW) && tile.rows > 1 {
             return None;
         }
         let signed = self.plan.program.ty(a) == Type::I32;
-        // Whether lanes are all below the bound, or all above it.
+        // The comparison bounds the lanes from above or from below.
         let below = match relation {
             Comparison::Lt | Comparison::Le => true,
             Comparison::Gt | Comparison::Ge => false,
             Comparison::Eq | Comparison::Ne => return None,
         };
-        // Lanes above the first one are greater if none of them can be the greatest number.
+        // Without a lane at the maximum, lanes after the first one cannot wrap and are greater than it.
         let greatest = if signed { i64::from(i32::MAX) } else { i64::from(u32::MAX) };
         if !below && self.plan.ranges.of_value(a).high >= greatest {
             return None;
@@ -541,7 +542,7 @@ impl Lower<'_> {
         } else {
             (first, bound)
         };
-        // In 64 bits nothing wraps: a run of unsigned numbers that does has a last one of 2³² or more, which no bound is.
+        // 64-bit arithmetic does not wrap: the last lane of a run that wraps in 32 bits is ≥ 2³², above every bound.
         let extreme =
             if below { self.emit.lea(at(Base::Reg(first), tile.width() as i32 - 1), Width::Qword) } else { first };
         self.emit.cmp(extreme, bound, Width::Qword);
@@ -584,7 +585,7 @@ impl Lower<'_> {
                 results.push(self.emit.param(exit, class));
             }
         }
-        // The mask of those that left comes with them if some have ended instead.
+        // If lanes may have ended in the loop, the mask of those that left it is a parameter, too.
         let mut exit_mask = Regs::new();
         if ends {
             exit_mask.extend(
@@ -606,7 +607,8 @@ impl Lower<'_> {
             self.accesses.prechecked = None;
             self.values.leave_scope(scope);
             self.state = State::default();
-            // Splits the live ranges of what goes in and comes out: registers are short here, but not in the loop above.
+            // Splits the live ranges of values live into and out of the cold loop: its register pressure is high, that
+            // of the fast loop is not.
             self.emit.at = away;
             let entry: Regs = entry.iter().map(|&reg| self.emit.copy(reg)).collect();
             let end = self.emit.block(true);
@@ -626,7 +628,7 @@ impl Lower<'_> {
         }
         self.define_all(&inst.results, &results);
         if exits_of(program, body).breaks.is_empty() {
-            // It can only be left by ending.
+            // The loop is only left by lanes that end.
             if self.loops.divergence == 0 && self.loops.enclosing.is_empty() {
                 self.end_all();
             } else {
@@ -640,7 +642,7 @@ impl Lower<'_> {
         self.emit.is_open()
     }
 
-    /// What a loop carries for a parameter that becomes another value.
+    /// Registers for a loop parameter that becomes another value.
     fn carried(&mut self, param: ValueId, from: ValueId) -> Regs {
         if self.plan.shape.is_linear(param) {
             let rows = self.plan.shape.tile.rows_of(self.plan.shape.axes[param]);
@@ -665,14 +667,15 @@ impl Lower<'_> {
         }
     }
 
-    /// A loop in its general form.
+    /// Emits the general form of a loop.
     fn general_loop(&mut self, id: InstId, exit: machine::BlockId, entry: &[Reg], divergent: bool, carries_mask: bool) {
         let program = self.plan.program;
         let inst = program.inst(id);
         let body = inst.blocks[0];
         let params = program.block(body).params.clone();
         let staged = divergent && continues_early(program, body);
-        // Variables: results of the lanes that have left, and their mask; parameters of the lanes that continue, and their mask.
+        // Loop-carried variables: results and mask of the lanes that have left, parameters and mask of the lanes that
+        // continue.
         let mut variables = Regs::new();
         if divergent {
             for &result in &inst.results {
@@ -691,7 +694,7 @@ impl Lower<'_> {
         }
         let mut arguments = Regs::from_slice(entry);
         arguments.extend_from_slice(&variables);
-        // In a small loop, memory would take longer to count than the trips take.
+        // In a small loop, counting in memory would take longer than a trip.
         let counts = !carries_mask && !self.plan.has_loop(body) && self.plan.polls(id);
         if counts {
             arguments.push(self.emit.load_scalar(at(Base::Context, service::BUDGET), Width::Dword));
@@ -726,7 +729,7 @@ impl Lower<'_> {
         let end = self.block(body);
         debug_assert!(end.is_none(), "the body of a loop does not yield");
         if self.emit.is_open() {
-            // All that are left wait for the next trip, or there are none.
+            // All remaining lanes wait for the next trip, or there are none.
             self.continue_loop(None);
         }
         self.loops.divergence -= usize::from(divergent);
@@ -734,8 +737,8 @@ impl Lower<'_> {
         self.accesses.starts = outer_starts;
     }
 
-    /// A loop without masks, as long as all lanes stay in it. Returns where it goes when the first lanes leave, and the
-    /// parameters of that trip, which starts again there.
+    /// Emits a loop without masks for as long as all lanes stay in it. Returns the block entered when the first lanes
+    /// leave, and the parameters of that trip, which restarts there.
     fn converged_loop(
         &mut self,
         id: InstId,
@@ -794,12 +797,12 @@ impl Lower<'_> {
         }
         self.state.deactivate(&mut self.emit, self.plan.shape.tile);
         if depth == 0 && !self.loops.innermost().staged {
-            // All that were left have left.
+            // No lanes are left in the loop.
             self.exit_loop();
         }
     }
 
-    /// Puts what the active lanes give for some values into variables of the loop, from the first of these on; gives the next one.
+    /// Merges values of the active lanes into loop variables from `first` on; returns the next variable.
     fn put_aside(&mut self, values: &[ValueId], given: &[Reg], first: usize, carried: bool) -> usize {
         let masks = self.state.active_packs(&mut self.emit, self.plan.shape.tile);
         let mut from = 0;
@@ -811,7 +814,7 @@ impl Lower<'_> {
             };
             let (own, place) = (&given[from..from + count], first + from..first + from + count);
             let old = Regs::from_slice(&self.state.variables[place.clone()]);
-            // All that bring first lanes of a linear value bring the same.
+            // All lanes that bring first lanes of a linear value bring the same.
             let chosen = match carried && self.plan.shape.is_linear(value) {
                 true => Regs::from_slice(own),
                 false => masks::select_lanes(&mut self.emit, self.plan, value, &masks, own, &old),
@@ -822,7 +825,7 @@ impl Lower<'_> {
         first + from
     }
 
-    /// Adds the active lanes to those that variables of the loop tell of.
+    /// Adds the active lanes to the mask in the loop variables from `first` on.
     fn put_active_aside(&mut self, first: usize) {
         let place = first..first + self.plan.shape.tile.packs() as usize;
         let (old, masks) = (
@@ -833,7 +836,7 @@ impl Lower<'_> {
         self.state.variables[place].copy_from_slice(&union);
     }
 
-    /// Leaves the innermost loop, which is divergent, for good: no lane is in it any more.
+    /// Leaves the innermost loop, which is divergent, when it has no lanes left.
     fn exit_loop(&mut self) {
         let program = self.plan.program;
         let target = self.loops.innermost().inst;
@@ -848,8 +851,8 @@ impl Lower<'_> {
         self.emit.jump(exit, &arguments);
     }
 
-    /// The active lanes go on with the next trip of the innermost loop. Without an instruction, only those that already wait
-    /// for it do.
+    /// The active lanes continue with the next trip of the innermost loop. Without an instruction, only lanes that
+    /// already wait continue.
     fn continue_loop(&mut self, id: Option<InstId>) {
         let program = self.plan.program;
         let &EnclosingLoop { inst: target, header, exit, divergent, staged, carries_mask, depth, budget } =
@@ -864,7 +867,7 @@ impl Lower<'_> {
             debug_assert_eq!(depth, 0);
             let mask = self.state.mask.clone();
             if let Some(mask) = mask.filter(|mask| mask.maybe_empty && carries_mask) {
-                // Perhaps all have ended, which only the mask says.
+                // All lanes may have ended, which only the mask shows.
                 self.if_none_active(&mask.packs, |this| {
                     let mut arguments = this.yielded(target, None);
                     arguments.extend_from_slice(&mask.packs);
@@ -872,7 +875,7 @@ impl Lower<'_> {
                 });
             }
             let Some(mut arguments) = given else {
-                // No lane can be here any more.
+                // No lane can be active here.
                 self.emit.jump(self.tiles.stop, &[]);
                 return;
             };
@@ -900,7 +903,7 @@ impl Lower<'_> {
             if depth > 0 {
                 return;
             }
-            // The trip is over: those that wait become active.
+            // End of the trip: waiting lanes become active.
             let waiting = self.state.variables.len() - self.plan.shape.tile.packs() as usize;
             let packs = Regs::from_slice(&self.state.variables[waiting..]);
             given = Some(Regs::from_slice(&self.state.variables[staging..waiting]));
@@ -938,7 +941,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Before another trip: asks now and then whether to go on. Gives what is left of a budget in a register.
+    /// Polls before another trip, every `trips` trips. Returns the remaining budget if it is in a register.
     pub(super) fn poll(&mut self, id: InstId, budget: Option<Reg>) -> Option<Reg> {
         if !self.plan.polls(id) {
             return None;

@@ -12,12 +12,12 @@ use crate::x86::plan::shape::Layout;
 use crate::x86::service;
 
 impl Lower<'_> {
-    /// Positions that differ between the invocations of a workgroup.
+    /// Ids that differ between the invocations of a workgroup.
     pub(super) fn per_invocation(&mut self, id: InstId, op: PerInvocation) {
         let result = self.plan.program.inst(id).results[0];
         let size = self.plan.program.workgroup_size();
         let layout = self.plan.shape.tile.layout;
-        // What is the same in the workgroup.
+        // Uniform in the workgroup.
         let fixed = match op {
             PerInvocation::LocalId(axis) if size[axis as usize] == 1 => Some(self.emit.immediate(0)),
             PerInvocation::GlobalId(axis) if size[axis as usize] == 1 && layout != Layout::Merged => {
@@ -44,8 +44,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Positions and sizes that are the same for all invocations of a workgroup: scalars, but for the positions of merged
-    /// workgroups.
+    /// Ids and sizes that are uniform in the workgroup: scalars, except for the ids of merged workgroups.
     pub(super) fn per_group(&mut self, id: InstId, op: PerGroup) {
         let program = self.plan.program;
         let merged = self.plan.shape.tile.layout == Layout::Merged;
@@ -65,7 +64,7 @@ impl Lower<'_> {
         self.define(program.inst(id).results[0], &[reg]);
     }
 
-    /// The workgroup of each lane of merged workgroups: its id along an axis, or its index.
+    /// Workgroup of each lane of merged workgroups: its id along an axis, or its linear index.
     fn merged_groups(&mut self, id: InstId, axis: Option<Axis>) {
         let program = self.plan.program;
         let position = self.tiles.position.index.expect("runs have a position");
@@ -82,12 +81,12 @@ impl Lower<'_> {
         self.define(program.inst(id).results[0], &regs);
     }
 
-    /// A word of the context of the launch.
+    /// Loads a word of the launch context.
     fn context(&mut self, offset: i32) -> Reg {
         self.emit.load_scalar(at(Base::Context, offset), Width::Dword)
     }
 
-    /// The index of each invocation in the grid, for all packs.
+    /// Global linear index of each invocation, for all packs.
     pub(super) fn global_lanes(&mut self) -> Regs {
         let tile = self.plan.shape.tile;
         let firsts: Regs = match self.tiles.position.index {
@@ -106,7 +105,7 @@ impl Lower<'_> {
         firsts.into_iter().flat_map(|first| self.emit.run_of(self.plan.shape.tile, first)).collect()
     }
 
-    /// The index in its workgroup of the first invocation of a rectangle, if it is not always 0.
+    /// Local linear index of the first invocation of a rectangular tile; `None` if it is always 0.
     fn local_index(&mut self) -> Option<Reg> {
         let size = self.plan.program.workgroup_size();
         let [x, y, z] = self.tiles.position.local;
@@ -134,7 +133,7 @@ impl Lower<'_> {
                 regs.extend(bases);
                 self.define(result, &regs);
             }
-            // Packs are subgroups.
+            // A pack is a subgroup.
             PerInvocation::SubgroupLane => {
                 let iota = self.emit.iota(0);
                 let mut regs = Regs::from_slice(&[self.emit.load(iota)]);
@@ -155,7 +154,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Positions along an axis, from that of the first invocation of the tile.
+    /// Ids along an axis, from that of the tile's first invocation.
     fn ids_along(&mut self, axis: Axis, first: Option<Reg>, result: ValueId) {
         let tile = self.plan.shape.tile;
         let first = first.unwrap_or_else(|| self.emit.immediate(0));
@@ -171,7 +170,7 @@ impl Lower<'_> {
         self.define(result, &regs);
     }
 
-    /// The linear index of the first invocation of each row, in the grid or in the workgroup.
+    /// Linear index of the first invocation of each row, in the grid or in the workgroup.
     fn row_bases(&mut self, in_grid: bool) -> Regs {
         let mut first = self.local_index();
         if in_grid {
@@ -186,7 +185,7 @@ impl Lower<'_> {
         if b == 0 { a } else { self.emit.lea(at(Base::Reg(a), b as i32), Width::Dword) }
     }
 
-    /// From an index in the workgroup.
+    /// Subgroup id or lane, from a local linear index.
     fn in_subgroup(&mut self, op: PerInvocation, index: Reg) -> Reg {
         let lanes = self.plan.shape.tile.lanes;
         if op == PerInvocation::SubgroupId {
@@ -197,7 +196,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Positions by division of an index, which is that of the workgroup or, if workgroups are merged, of the grid.
+    /// Ids computed by division from an index: the local one, or for merged workgroups the global one.
     fn ids_by_index(&mut self, op: PerInvocation, result: ValueId, first: Reg, lanes: &[Reg], position: Reg) {
         let program = self.plan.program;
         let size = program.workgroup_size();

@@ -1,4 +1,4 @@
-//! Predication: the mask of active lanes, the variables of the innermost loop, and the joins of paths that bring different ones.
+//! Predication: the mask of active lanes, the variables of the innermost loop, and joins of paths with different ones.
 
 use iced_x86::Code;
 use vyre_foundation::ir::{Type, ValueId};
@@ -8,10 +8,10 @@ use crate::x86::machine::{BlockId, Reg, Width};
 use crate::x86::plan::Plan;
 use crate::x86::plan::shape::{Axes, Tile};
 
-/// The lanes that execute something.
+/// Mask of active lanes.
 #[derive(Clone)]
 pub(super) struct Mask {
-    /// One for each pack.
+    /// One register for each pack.
     pub(super) packs: Regs,
     /// The mask may be empty.
     pub(super) maybe_empty: bool,
@@ -61,7 +61,7 @@ impl State {
         self.mask = Some(Mask { packs: (0..tile.packs()).map(|_| none).collect(), maybe_empty: true });
     }
 
-    /// The active lanes for which a condition holds, or does not.
+    /// Active lanes for which a condition has the value `holds`.
     pub(super) fn narrowed(&self, emit: &mut Emit, conditions: &[Reg], holds: bool) -> Regs {
         let mask = self.mask.clone();
         let narrow = |(pack, &condition): (usize, &Reg)| match (&mask, holds) {
@@ -90,12 +90,12 @@ impl State {
         rest.fold(counts[0], |total, &count| emit.s2(Code::Add_r32_rm32, Width::Dword, total, count))
     }
 
-    /// A path that ends here, with the registers it passes to a join.
+    /// The current path as a predecessor of a join, with the registers it passes.
     pub(super) fn arrival(&self, emit: &Emit, brings: Regs) -> Arrival {
         Arrival { block: emit.at, state: self.clone(), brings }
     }
 
-    /// Joins paths: goes on in a block that all of them jump to, with parameters for what differs. Returns what they bring.
+    /// Joins paths in a new block, with parameters for values that differ. Returns the registers they pass.
     pub(super) fn join(&mut self, emit: &mut Emit, tile: Tile, mut arrivals: Vec<Arrival>) -> Regs {
         if arrivals.len() == 1 {
             let only = arrivals.pop().expect("there is one");
@@ -140,7 +140,7 @@ impl State {
     }
 }
 
-/// The lanes that are set in any of the packs that share a copy of a value.
+/// Union of the masks of the packs that share a copy of a value.
 fn mask_of_copy(emit: &mut Emit, tile: Tile, packs: &[Reg], axes: Axes, copy: usize) -> Reg {
     let mut sharing: Regs =
         (0..packs.len()).filter(|&pack| tile.copy(axes, pack) == copy).map(|pack| packs[pack]).collect();
@@ -148,7 +148,7 @@ fn mask_of_copy(emit: &mut Emit, tile: Tile, packs: &[Reg], axes: Axes, copy: us
     sharing[1..].iter().fold(sharing[0], |all, &mask| emit.mask_or(all, mask))
 }
 
-/// The lanes that are set in either of two masks, for all packs.
+/// Union of two masks, for all packs.
 pub(super) fn union(emit: &mut Emit, a: &[Reg], b: &[Reg]) -> Regs {
     a.iter().zip(b).map(|(&a, &b)| emit.mask_or(a, b)).collect()
 }
@@ -164,7 +164,7 @@ pub(super) fn select_lanes(
 ) -> Regs {
     let (axes, ty, tile) = (plan.shape.axes[value], plan.program.ty(value), plan.shape.tile);
     if axes.is_uniform() {
-        // All lanes that come here bring the same.
+        // All lanes at this point have the same value.
         return Regs::from_slice(new);
     }
     let halves = if ty.bits() == 64 && axes.meets(Axes::LANE) { 2 } else { 1 };
@@ -178,7 +178,7 @@ pub(super) fn select_lanes(
             continue;
         }
         chosen.push(if !axes.meets(Axes::LANE) {
-            // The same in all lanes of some packs, of which those that are active speak for all.
+            // Uniform in some packs: any active lane of them selects `new`.
             let of_copy: Regs =
                 (0..masks.len()).filter(|&pack| tile.copy(axes, pack) == copy).map(|pack| masks[pack]).collect();
             emit.choose_scalar(&of_copy, new, old)
@@ -194,7 +194,7 @@ pub(super) fn select_lanes(
             }
         });
     }
-    // First lanes of a linear value: all that bring one bring the same.
+    // First lanes of a linear value: all lanes that define one define the same.
     chosen.extend_from_slice(&new[own..]);
     chosen
 }

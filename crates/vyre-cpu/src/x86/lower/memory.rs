@@ -1,5 +1,4 @@
-//! Accesses to memory over registers: objects with their bounds checks, masked and narrow vectors, gathers, transposition of
-//! elements by fours, and atomic updates.
+//! Memory accesses on registers: bounds checks, masked and narrow vectors, gathers, 4×4 transposes, and atomic updates.
 
 use iced_x86::Code;
 use smallvec::{SmallVec, smallvec};
@@ -19,14 +18,14 @@ pub(super) struct Object {
     pub(super) memory: MemId,
     /// Offset of its entry in the context.
     pub(super) entry: i32,
-    /// The element in memory: private arrays have none of less than 32 bits.
+    /// Element type in memory: private arrays have none narrower than 32 bits.
     pub(super) element: Element,
     /// The first element; of a private array, that of the first lane of the tile.
     pub(super) start: Reg,
     pub(super) private: bool,
 }
 
-/// A lane, known when code is written or found when it runs.
+/// Lane number, constant or in a register.
 #[derive(Clone, Copy)]
 pub(super) enum Lane {
     Known(i32),
@@ -34,7 +33,7 @@ pub(super) enum Lane {
 }
 
 impl Lane {
-    /// Where a lane of a value in scratch memory is.
+    /// Address of a lane of a value in scratch memory.
     pub(super) fn address(emit: &mut Emit, start: i32, size: i32, lane: Lane) -> Address {
         let address = services::scratch(emit, start);
         match lane {
@@ -49,7 +48,7 @@ impl Object {
         self.element.size() as i32
     }
 
-    /// The width of a scalar that is stored as an element.
+    /// Width of a scalar that is stored as an element.
     pub(super) fn width(&self) -> Width {
         match self.element.size() {
             1 => Width::Byte,
@@ -59,17 +58,17 @@ impl Object {
         }
     }
 
-    /// Where the length of the object is, as 64 bits.
+    /// Address of the 64-bit length of the object.
     pub(super) fn length(&self) -> Address {
         at(Base::Context, self.entry + 8)
     }
 
-    /// The distance of the elements of a lane of a private array.
+    /// Distance between consecutive elements of a lane in a private array, in bytes.
     pub(super) fn private_stride(&self, tile: Tile) -> i32 {
         tile.size() as i32 * self.size()
     }
 
-    /// The address of a pack's elements of a private array, where the index is the same in all its lanes.
+    /// Address of a pack's elements in a private array, for an index that is equal in its lanes.
     pub(super) fn private_address(&self, emit: &mut Emit, tile: Tile, index: Reg, pack: usize) -> Address {
         let sources = [Operand::Use(index, Width::Qword), Operand::Dword(self.private_stride(tile))];
         let scaled = emit.make(Code::Imul_r64_rm64_imm32, Class::Scalar, Width::Qword, &sources);
@@ -77,7 +76,7 @@ impl Object {
         Address { base: Base::Reg(self.start), index: Some((scaled, Width::Qword, 1)), displacement }
     }
 
-    /// Jumps to a block unless the element at an index plus an offset is inside.
+    /// Branches to a block unless the element at an index plus an offset is in bounds.
     pub(super) fn skip_unless_inside(self, emit: &mut Emit, index: Reg, offset: i32, to: BlockId) {
         let position = match offset {
             0 => index,
@@ -87,7 +86,7 @@ impl Object {
         emit.skip_to(to, Code::Jae_rel32_64);
     }
 
-    /// An element, or 0 if it is outside: then it is loaded from a zero that is inside.
+    /// Loads an element, or 0 out of bounds, by selecting the address of a zero.
     pub(super) fn load_or_zero(self, emit: &mut Emit, index: Reg, offset: i32) -> Reg {
         let zero = emit.constant(0, false);
         let zero = emit.lea(zero, Width::Qword);
@@ -99,12 +98,12 @@ impl Object {
         emit.load_element(self.element, at(Base::Reg(address), 0))
     }
 
-    /// What indices must be less than for the element at an offset from them to be inside.
+    /// Upper bound (exclusive) of indices for which the element at an offset from them is in bounds.
     pub(super) fn limit(self, emit: &mut Emit, offset: i32) -> Reg {
         if offset == 0 {
             return emit.broadcast_from(self.length(), false);
         }
-        // No index is inside if the length is less than the offset.
+        // The limit is 0 if the length is less than the offset.
         let zero = emit.immediate(0);
         let length = emit.load_scalar(self.length(), Width::Qword);
         let left = emit.s1i(Code::Sub_rm64_imm32, Width::Qword, length, Operand::Dword(offset));
@@ -112,7 +111,7 @@ impl Object {
         emit.broadcast(left, false)
     }
 
-    /// Loads the elements of 32 bits at indices plus an offset, for the lanes of a mask; the others get 0.
+    /// Masked gather of 32-bit elements at indices plus an offset; inactive lanes get 0.
     pub(super) fn gather(self, emit: &mut Emit, indices: Reg, mask: Reg, offset: i32) -> Reg {
         let full = if emit.wide() { Width::Zmm } else { Width::Ymm };
         let zero = emit.zero();
@@ -131,7 +130,7 @@ impl Object {
         to
     }
 
-    /// Indices of elements of lanes among all elements of the tile.
+    /// Indices of lanes' private elements among the elements of the whole tile.
     pub(super) fn private_indices(emit: &mut Emit, tile: Tile, indices: Reg, offset: i32, pack: usize) -> Reg {
         let size = emit.constant(u64::from(tile.size()), false);
         let scaled = emit.v2(MUL_D, indices, size);
@@ -139,7 +138,7 @@ impl Object {
         emit.v2(ADD_D, scaled, own)
     }
 
-    /// Changes an element, and gives what it was.
+    /// Atomic update of an element; returns its old value.
     pub(super) fn exchange(self, emit: &mut Emit, op: Atomic, address: Address, value: Reg, shared: bool) -> Reg {
         let width = self.width();
         let pick = |narrow, wide| if width == Width::Dword { narrow } else { wide };
@@ -151,7 +150,7 @@ impl Object {
                 let negated = emit.s1_in_place(pick(Code::Neg_rm32, Code::Neg_rm64), width, value);
                 return emit.fetch(add, address, negated, width, shared);
             }
-            // It is locked in any case.
+            // `xchg` with memory is always locked.
             Atomic::Exchange => {
                 let code = pick(Code::Xchg_rm32_r32, Code::Xchg_rm64_r64);
                 return emit.fetch(code, address, value, width, false);
@@ -182,7 +181,7 @@ impl Object {
 }
 
 impl Emit {
-    /// Loads one element as a value that is the same in all lanes.
+    /// Loads one element as a value that is uniform.
     pub(super) fn load_element(&mut self, element: Element, address: Address) -> Reg {
         let scalar = |this: &mut Self, code, width| this.s1_of(code, Width::Dword, width, address);
         match element {
@@ -201,7 +200,7 @@ impl Emit {
         }
     }
 
-    /// Loads lanes from consecutive elements: one register, or two for elements of 64 bits.
+    /// Loads consecutive elements: one register, or two for elements of 64 bits.
     pub(super) fn load_vector(&mut self, element: Element, address: Address) -> SmallVec<[Reg; 2]> {
         match element {
             Element::I8 => smallvec![self.widen(I8_LOAD, address)],
@@ -216,7 +215,7 @@ impl Emit {
         }
     }
 
-    /// Loads the lanes of a mask; the others get 0.
+    /// Masked load; inactive lanes get 0.
     pub(super) fn load_lanes_of(&mut self, address: Address, mask: Reg, of_64: bool) -> Reg {
         let to = self.reg(Class::Vector);
         if self.wide() {
@@ -232,7 +231,7 @@ impl Emit {
         to
     }
 
-    /// Swaps rows and columns of the four by four elements in the halves or quarters of four vectors.
+    /// 4×4 transposes within the 128-bit parts of four vectors.
     pub(super) fn transposed(&mut self, [a, b, c, d]: [Reg; 4]) -> [Reg; 4] {
         const LOW: (Code, Code) = (Code::VEX_Vunpcklps_ymm_ymm_ymmm256, Code::EVEX_Vunpcklps_zmm_k1z_zmm_zmmm512b32);
         const HIGH: (Code, Code) = (Code::VEX_Vunpckhps_ymm_ymm_ymmm256, Code::EVEX_Vunpckhps_zmm_k1z_zmm_zmmm512b32);
@@ -250,11 +249,11 @@ impl Emit {
         ]
     }
 
-    /// Four vectors with the elements of lanes that are next to each other in memory, four for each of 16 lanes.
+    /// Loads four elements for each of 16 lanes and transposes them (AoS to SoA), into one vector per element.
     pub(super) fn load_lanes_by_fours(&mut self, first: Address) -> [Reg; 4] {
         const HALVES: (Code, Code) = (Code::INVALID, Code::EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8);
         let at = |vector: i32| Address { displacement: first.displacement + 64 * vector, ..first };
-        // Of two vectors, the elements with two of the four numbers.
+        // Halves of two vectors, with two of the four elements.
         let [[ab_low, cd_low], [ab_high, cd_high]] = [0, 2].map(|vector| {
             let loaded = self.load(at(vector));
             [0, 2].map(|number| {
@@ -271,7 +270,7 @@ impl Emit {
         ]
     }
 
-    /// Four elements of each lane, in the order of lanes.
+    /// Transposes four vectors to four consecutive elements per lane (SoA to AoS).
     pub(super) fn lanes_by_fours(&mut self, [a, b, c, d]: [Reg; 4]) -> [Reg; 4] {
         const HALVES: (Code, Code) = (Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, Code::INVALID);
         if !self.wide() {
@@ -279,7 +278,7 @@ impl Emit {
             let mut pick = |a, b, parts| self.v2i(HALVES, a, b, parts);
             return [pick(a, b, 0x20), pick(c, d, 0x20), pick(a, b, 0x31), pick(c, d, 0x31)];
         }
-        // Pairs of elements of half of the lanes, then all four of a quarter.
+        // Interleaves pairs of elements for half of the lanes, then all four for a quarter.
         let [low, high] = [0, 8].map(|first| {
             let lanes = std::array::from_fn(|lane| (first + lane / 2 + 16 * (lane % 2)) as u8);
             [self.pick_lanes(lanes, a, b), self.pick_lanes(lanes, c, d)]
@@ -291,13 +290,14 @@ impl Emit {
         [quarter(low, 0), quarter(low, 8), quarter(high, 0), quarter(high, 8)]
     }
 
-    /// The lanes that are active and whose index is less than a bound. With AVX2, only the top bits of the lanes say so.
+    /// Mask of active lanes whose index is below a bound. With AVX2, only the top bit of each lane is significant.
     pub(super) fn inside_mask(&mut self, indices: Reg, bound: Option<Reg>, active: Option<Reg>) -> Reg {
         let Some(bound) = bound else { return active.unwrap_or_else(|| self.mask_constant(true)) };
         let inside = if self.wide() {
             self.less(indices, bound)
         } else {
-            // No length has a top bit: indices with one are outside, and the others may be compared as signed numbers.
+            // No length has the top bit set: indices with it are out of bounds, and the others compare as signed
+            // numbers.
             let less = self.v2((Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256, Code::INVALID), bound, indices);
             self.v2(AND_NOT, indices, less)
         };
@@ -307,7 +307,7 @@ impl Emit {
         }
     }
 
-    /// What private memory holds for a value that is stored as an element.
+    /// Value in private memory that stands for an element narrower than 32 bits.
     pub(super) fn fitted(&mut self, element: Element, value: Reg) -> Reg {
         let keep = |this: &mut Self, bits: u64| {
             let mask = this.constant(bits, false);
@@ -326,7 +326,7 @@ impl Emit {
         }
     }
 
-    /// Stores a vector, or the lanes of a mask.
+    /// Stores a vector, or its lanes in a mask.
     pub(super) fn store_lanes(&mut self, address: Address, value: Reg, mask: Option<Reg>, of_64: bool) {
         let Some(mask) = mask else {
             self.store(address, value);
@@ -354,7 +354,7 @@ impl Emit {
         let mask = self.constant(if bytes { 0xff } else { 0xffff }, false);
         let low = self.v2(AND, value, mask);
         let words = self.v2((Code::VEX_Vpackusdw_ymm_ymm_ymmm256, Code::INVALID), low, low);
-        // The four words of each 128-bit half, side by side.
+        // Gathers the words of both 128-bit halves.
         let words = self.v1i((Code::VEX_Vpermq_ymm_ymmm256_imm8, Code::INVALID), words, 0xd8);
         if bytes {
             let packed = self.v2((Code::VEX_Vpackuswb_ymm_ymm_ymmm256, Code::INVALID), words, words);
@@ -365,7 +365,7 @@ impl Emit {
         }
     }
 
-    /// Executes code for each lane whose bit is set, in order.
+    /// Emits a loop over the set bits of a mask, in lane order.
     pub(super) fn for_each_lane(&mut self, bits: Reg, body: impl FnOnce(&mut Self, Lane)) {
         let cold = self.is_cold();
         let (header, done) = (self.block(cold), self.block(cold));
@@ -383,7 +383,7 @@ impl Emit {
         self.at = done;
     }
 
-    /// A lane that is in memory, of those that are asked for in order. Bytes are loaded by fours.
+    /// Loads a lane that is in memory, for ascending lanes. Bytes are loaded four at a time.
     pub(super) fn lane_in_memory(
         &mut self,
         (element, address): (Element, Address),

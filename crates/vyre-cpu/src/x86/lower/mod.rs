@@ -1,13 +1,13 @@
 //! Instruction selection: from the program to x86 instructions over virtual registers.
 //!
-//! The code of a program is a loop over workgroups; in it, loops over the tiles of a workgroup; in these, the instructions of
-//! the program, each for all packs of a tile. What is the same for a whole dispatch or workgroup is hoisted out of the loops over
-//! tiles.
+//! The code of a program is a loop over workgroups that contains loops over tiles, which contain the instructions of
+//! the program, each for all packs of a tile. Instructions that are uniform in the dispatch or in the workgroup are
+//! hoisted out of the tile loops.
 //!
-//! [`Lower`] walks the program and owns nothing but its parts, each with its own state: [`Emit`] is the code so far, [`Values`] the
-//! registers of values, [`State`] the mask of active lanes, [`Loops`] the loops around, [`Tiles`] the position in the workgroup,
-//! [`Accesses`] the objects, and [`Services`] the calls of the runtime. [`arithmetic`] and [`memory`] write sequences over registers
-//! and know no program.
+//! [`Lower`] walks the program. Its parts own the state: [`Emit`] the code so far, [`Values`] the registers of values,
+//! [`State`] the mask of active lanes, [`Loops`] the enclosing loops, [`Tiles`] the position in the workgroup,
+//! [`Accesses`] the objects, and [`Services`] the runtime calls. [`arithmetic`] and [`memory`] emit sequences over
+//! registers, independent of the program.
 
 mod access;
 mod arithmetic;
@@ -41,13 +41,13 @@ use segments::Tiles;
 use services::Services;
 use values::Values;
 
-/// A program as machine code without registers, and the calls of the runtime in it.
+/// Machine code over virtual registers, and its runtime call sites.
 pub(crate) struct Lowered {
     pub(crate) function: Function,
     pub(crate) sites: Vec<Site>,
 }
 
-/// A walk over the program that writes its code.
+/// Lowering state: a walk over the program that emits its code.
 struct Lower<'p> {
     plan: &'p Plan<'p>,
     emit: Emit,
@@ -89,7 +89,7 @@ impl Lower<'_> {
                     Some(self.emit.load_scalar(at(Base::Context, service::entry(id.index())), Width::Qword));
             }
         }
-        // What is the same everywhere is computed first. Loads are: what they load may not be written to.
+        // Hoists instructions that are uniform in the dispatch, among them loads from read-only objects.
         let body = &program.block(program.body()).insts;
         self.hoist(body, Axes::is_of_dispatch);
 
@@ -97,7 +97,7 @@ impl Lower<'_> {
             self.find_group();
             self.segment(body, &[]);
             self.finish();
-            // Workgroups are not gone through one by one.
+            // Merged workgroups have no loop over workgroups.
             self.emit.at = self.tiles.group_end;
             self.emit.ret();
             return;
@@ -120,7 +120,7 @@ impl Lower<'_> {
         self.next_group(header);
     }
 
-    /// Computes where the workgroup is.
+    /// Computes the position of the workgroup.
     fn find_group(&mut self) {
         let size = self.plan.program.workgroup_size();
         let index = self.emit.load_scalar(at(Base::Context, service::FIRST), Width::Dword);
@@ -131,7 +131,7 @@ impl Lower<'_> {
         });
     }
 
-    /// Makes memory of the workgroup zero.
+    /// Zeroes the memory of the workgroup.
     fn clear_memory(&mut self) {
         let shared = self.plan.program.memories().values().any(|memory| memory.space == Space::Workgroup);
         let kept = self.plan.segments.ended_slot.is_some();
@@ -141,7 +141,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Goes on with the next workgroup, if there is one.
+    /// Advances to the next workgroup, if there is one.
     fn next_group(&mut self, header: machine::BlockId) {
         let context = |offset| machine::Operand::Memory(at(Base::Context, offset));
         let inc = |emit: &mut Emit, offset| {
@@ -149,7 +149,7 @@ impl Lower<'_> {
         };
         inc(&mut self.emit, service::FIRST);
         let more = self.emit.block(false);
-        // Another workgroup along x, or the start of the next row, or of the next plane.
+        // Next workgroup along x, or first one of the next row or plane.
         let [x, y, z] = [0, 1, 2].map(|axis| service::GROUP + 4 * axis);
         for (axis, next) in [(x, y), (y, z)] {
             inc(&mut self.emit, axis);
@@ -168,20 +168,20 @@ impl Lower<'_> {
         self.finish();
     }
 
-    /// Returns. Non-temporal stores are in memory then.
+    /// Returns, with non-temporal stores fenced.
     fn finish(&mut self) {
         self.fence_streams();
         self.emit.ret();
     }
 
-    /// Orders non-temporal stores, if there can be any, before later stores: other stores are in order without a fence.
+    /// Fences non-temporal stores, if there can be any: other stores are visible in program order.
     pub(super) fn fence_streams(&mut self) {
         if self.plan.only_stored.values().any(|&only_stored| only_stored) {
             self.emit.push(Code::Sfence, &[], true);
         }
     }
 
-    /// Computes instructions of a block that are the same for a whole dispatch or workgroup.
+    /// Hoists instructions that are uniform in a dispatch or workgroup.
     pub(super) fn hoist(&mut self, insts: &[InstId], is_outside: impl Fn(Axes) -> bool) {
         let program = self.plan.program;
         for &id in insts {
@@ -192,7 +192,7 @@ impl Lower<'_> {
                 Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
             };
             let outside = inst.results.iter().all(|&result| is_outside(self.plan.shape.axes[result]));
-            // An operand that a segment computes must come from an earlier one.
+            // Operands computed by a segment must come from an earlier one.
             let ready = inst.operands.iter().all(|&operand| {
                 self.values.contains(operand)
                     || self.plan.segments.rematerialized[operand]
@@ -204,7 +204,7 @@ impl Lower<'_> {
                 self.inst(id);
                 self.tiles.hoisting = false;
                 self.tiles.hoisted[id] = true;
-                // Made once, here, rather than wherever it is first needed in a loop; most often nothing does, and it is eliminated.
+                // Broadcast here once instead of in each loop that uses the vector; eliminated if unused.
                 for &result in &inst.results {
                     if matches!(program.ty(result), Type::I32 | Type::U32 | Type::Bool) {
                         self.vector(result, 0, 0);
@@ -216,42 +216,42 @@ impl Lower<'_> {
 
     // Operands.
 
-    /// Puts a value into registers, which are in the order of its classes.
+    /// Assigns registers to a value, in the order of its classes.
     fn define(&mut self, value: ValueId, regs: &[Reg]) {
         self.values.define(&self.plan.shape, value, regs);
     }
 
-    /// The first lane of a row of a linear value.
+    /// First lane of a row of a linear value.
     fn base(&mut self, value: ValueId, row: usize) -> Reg {
         self.materialize(value);
         self.values.base(value, row)
     }
 
-    /// A value that is the same in all lanes, as a scalar.
+    /// A value that is equal in all lanes, as a scalar.
     fn scalar(&mut self, value: ValueId, pack: usize) -> Reg {
         self.materialize(value);
         self.values.scalar(&mut self.emit, self.plan, value, pack)
     }
 
-    /// A value in the lanes of a pack, or of one half of it if lanes have 64 bits. Bools are not asked for.
+    /// A value as a vector of a pack, or one half of it for 64-bit lanes. Not for bools.
     fn vector(&mut self, value: ValueId, pack: usize, half: usize) -> Reg {
         self.materialize(value);
         self.values.vector(&mut self.emit, self.plan, value, pack, half)
     }
 
-    /// A value in the lanes of a pack: one register, or two if lanes have 64 bits.
+    /// A value as the vectors of a pack: one register, or two for 64-bit lanes.
     fn halves(&mut self, value: ValueId, pack: usize) -> SmallVec<[Reg; 2]> {
         let count = if self.plan.program.ty(value).bits() == 64 { 2 } else { 1 };
         (0..count).map(|half| self.vector(value, pack, half)).collect()
     }
 
-    /// A bool in the lanes of a pack.
+    /// A bool as a mask of a pack.
     fn mask(&mut self, value: ValueId, pack: usize) -> Reg {
         self.materialize(value);
         self.values.mask(&mut self.emit, self.plan, value, pack)
     }
 
-    /// The registers of a value as those of another one, which it is given to.
+    /// Registers of a value converted to the layout of another value, to which it is assigned.
     pub(super) fn regs_as(&mut self, to: ValueId, from: ValueId) -> Regs {
         let axes = self.plan.shape.axes[to];
         let tile = self.plan.shape.tile;
@@ -275,7 +275,7 @@ impl Lower<'_> {
     }
 }
 
-/// A key for the annotations of a listing.
+/// Origin key of an instruction, for annotations of a listing.
 pub(crate) fn origin(id: InstId) -> u32 {
     id.index() as u32 + 1
 }

@@ -1,5 +1,5 @@
-//! Loops over the tiles of a workgroup, one for each segment between two barriers. Values that are live across a barrier are kept in
-//! memory, or rematerialized.
+//! Segment loops: loops over the tiles of a workgroup, one for each segment between two barriers. Values live across a
+//! barrier are spilled to memory or rematerialized.
 
 use iced_x86::Code;
 use vyre_foundation::ir::entity::SecondaryMap;
@@ -15,38 +15,38 @@ use crate::x86::plan::segments::is_of_group;
 use crate::x86::plan::shape::{Axes, Layout};
 use crate::x86::service::{self, Site};
 
-/// The position of the code in the workgroup and its tiles, and what is computed outside of the loops over them.
+/// Position of the code in the workgroup and its tiles, and the instructions hoisted out of the tile loops.
 pub(super) struct Tiles {
     pub(super) position: TilePosition,
     pub(super) group: GroupPosition,
-    /// The end of the innermost loop body over tiles.
+    /// End of the innermost tile loop's body.
     pub(super) tile_end: machine::BlockId,
-    /// The end of the loop body over workgroups.
+    /// End of the workgroup loop's body.
     pub(super) group_end: machine::BlockId,
-    /// The end of everything.
+    /// Exit block of the function.
     pub(super) stop: machine::BlockId,
-    /// Instructions that were computed outside of the loops over tiles.
+    /// Instructions hoisted out of the tile loops.
     pub(super) hoisted: SecondaryMap<InstId, bool>,
-    /// Whether instructions are being computed before what stands in front of them: what is known there does not hold yet.
+    /// Instructions are being hoisted above the conditions that guard them, so facts implied by those do not hold.
     pub(super) hoisting: bool,
 }
 
-/// The position of the current tile.
+/// Position of the current tile.
 #[derive(Clone, Copy, Default)]
 pub(super) struct TilePosition {
-    /// Local position of the first invocation in each dimension, for tiles that are rectangles, where it is not always 0.
+    /// Local id of the first invocation per axis, for rectangular tiles; `None` where it is always 0.
     pub(super) local: [Option<Reg>; 3],
-    /// Index of the first invocation in the workgroup, or in what the call executes if workgroups are merged.
+    /// Local linear index of the first invocation; for merged workgroups, its index in the call.
     pub(super) index: Option<Reg>,
-    /// Number of invocations, if workgroups are merged.
+    /// Number of invocations, for merged workgroups.
     end: Option<Reg>,
-    /// The number of the tile in its workgroup, and what it keeps, if there are several segments.
+    /// Number of the tile in its workgroup, and its spill area, if there are several segments.
     pub(super) number: Option<Reg>,
     kept: Option<Reg>,
 }
 
 impl TilePosition {
-    /// An address in what the tile keeps.
+    /// Address in the spill area of the tile.
     fn kept_address(&self, offset: i32) -> machine::Address {
         at(Base::Reg(self.kept.expect("tiles keep something")), offset)
     }
@@ -55,9 +55,9 @@ impl TilePosition {
 /// The position of the workgroup.
 #[derive(Clone, Copy, Default)]
 pub(super) struct GroupPosition {
-    /// Index in the grid of the first invocation of the workgroup, or of all if workgroups are merged.
+    /// Global linear index of the first invocation of the workgroup; of the first one of all, if workgroups are merged.
     pub(super) first: Option<Reg>,
-    /// Position of that invocation in the grid.
+    /// Global id of that invocation.
     pub(super) origin: [Option<Reg>; 3],
 }
 
@@ -71,7 +71,7 @@ impl Tiles {
         Tiles {
             position: TilePosition::default(),
             group: GroupPosition::default(),
-            // Every loop over tiles has its own.
+            // Set by every tile loop.
             tile_end: stop,
             group_end,
             stop,
@@ -82,9 +82,9 @@ impl Tiles {
 }
 
 impl Lower<'_> {
-    /// Executes instructions of a block for all tiles of a workgroup. Values of the second list are kept for other segments.
+    /// Emits a segment: instructions of a block for all tiles of a workgroup. Saves `kept`, which other segments use.
     pub(super) fn segment(&mut self, insts: &[InstId], kept: &[ValueId]) {
-        // What was computed outside is done.
+        // All instructions were hoisted.
         if insts.iter().all(|id| self.tiles.hoisted[*id]) {
             return;
         }
@@ -134,14 +134,14 @@ impl Lower<'_> {
         }
         self.emit.at = outer;
         if let Some(left) = left {
-            // If all invocations have ended, no uniform condition is computed any more.
+            // If all invocations have ended, no uniform condition is evaluated any more.
             let left = self.emit.load_scalar(left, Width::Dword);
             self.emit.test(left);
             self.emit.skip_to(self.tiles.group_end, Code::Je_rel32_64);
         }
     }
 
-    /// Opens the loops over the tiles of a workgroup, or of all if they are merged; gives where the code was before.
+    /// Opens the tile loops of a workgroup, or of merged workgroups; returns the previous position.
     fn open_tiles(&mut self) -> (TilePosition, Vec<TileLoop>) {
         let (tile, size) = (self.plan.shape.tile, self.plan.program.workgroup_size());
         let (position, loops) = match tile.layout {
@@ -170,7 +170,7 @@ impl Lower<'_> {
         (outer, loops)
     }
 
-    /// Executes instructions for a tile.
+    /// Emits instructions for a tile.
     fn run(&mut self, insts: &[InstId], kept: &[ValueId]) {
         let tile = self.plan.shape.tile;
         let size: u32 = self.plan.program.workgroup_size().iter().product();
@@ -184,7 +184,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Executes instructions for a tile of which only the positions below an end exist.
+    /// Emits instructions for a tile that may be incomplete: only positions below `end` exist.
     fn run_until(&mut self, insts: &[InstId], kept: &[ValueId], end: Reg) {
         let tile = self.plan.shape.tile;
         let position = self.tiles.position.index.expect("only runs have incomplete tiles");
@@ -228,7 +228,7 @@ impl Lower<'_> {
         let falls_through = self.insts(insts);
         if self.emit.is_open() {
             if let Some(mask) = self.state.mask.clone().filter(|mask| mask.maybe_empty) {
-                // Lanes that have ended say nothing about what the workgroup shares.
+                // Lanes that have ended do not determine values that are uniform in the workgroup.
                 self.if_none_active(&mask.packs, Self::end_all);
             }
             if falls_through {
@@ -241,7 +241,7 @@ impl Lower<'_> {
         self.values.leave_scope(scope);
     }
 
-    /// Ends the tile with the lanes that are active now; the others have ended.
+    /// Ends the tile; lanes not active now have ended.
     fn end_tile(&mut self) {
         let ended: Regs = match (&self.plan.segments.ended_slot, &self.state.mask) {
             (None, _) => Regs::new(),
@@ -262,14 +262,14 @@ impl Lower<'_> {
 
     // Between segments.
 
-    /// Where the current tile keeps things.
+    /// Address of the spill area of the current tile.
     fn kept_memory(&mut self) -> Reg {
         let tile = self.plan.shape.tile;
         let size = self.plan.program.workgroup_size();
         let number = match self.tiles.position.index {
             Some(position) => self.emit.divided(position, tile.width()),
             None => {
-                // Tiles are numbered as they are gone through: x / width + (y / rows + z × rows of tiles) × columns of tiles.
+                // Tiles are numbered in loop order: x / width + (y / rows + z × rows of tiles) × columns of tiles.
                 let x = self.tiles.position.local[0].map(|x| self.emit.divided(x, tile.width()));
                 let y = self.tiles.position.local[1].map(|y| self.emit.divided(y, tile.rows));
                 let z = self.tiles.position.local[2].map(|z| self.emit.scaled(z, size[1] / tile.rows));
@@ -283,7 +283,7 @@ impl Lower<'_> {
         self.emit.s2(Code::Add_r64_rm64, Width::Qword, start, offset)
     }
 
-    /// Writes a value to where other segments find it.
+    /// Saves a value to its slot for other segments.
     fn keep(&mut self, value: ValueId) {
         if let Some(slot) = self.plan.segments.slots[value] {
             let regs = self.regs_as(value, value);
@@ -319,7 +319,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Reads a value from where another segment has put it.
+    /// Reloads a value that another segment has saved.
     fn read_slot(&mut self, value: ValueId, slot: i32) {
         let classes = self.plan.shape.classes(self.plan.program, value);
         let of_group = self.plan.shape.axes[value].is_of_group();
@@ -348,7 +348,8 @@ impl Lower<'_> {
         self.values.forget_with_scope(value);
     }
 
-    /// Whether a value can be used here. All operands can; what these were computed from may belong to another segment.
+    /// Returns whether a value can be used here. Operands can; values that they were computed from may belong to
+    /// another segment.
     pub(super) fn is_available(&self, value: ValueId) -> bool {
         self.plan.program.known(value).is_some()
             || self.values.contains(value)
@@ -356,7 +357,7 @@ impl Lower<'_> {
             || self.plan.segments.rematerialized[value]
     }
 
-    /// An index as another value plus a number, which do not wrap.
+    /// Splits an index into a value plus a constant, without wrapping.
     pub(super) fn addend(&self, index: ValueId) -> (ValueId, i32) {
         let program = self.plan.program;
         if let Def::Result(id, 0) = program.def(index)
@@ -375,7 +376,7 @@ impl Lower<'_> {
         (index, 0)
     }
 
-    /// Makes sure that a value is in registers.
+    /// Ensures that a value is in registers: rematerializes or reloads it.
     pub(super) fn materialize(&mut self, value: ValueId) {
         if self.values.contains(value) || self.plan.program.known(value).is_some() {
             return;
@@ -389,7 +390,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Executes a block of which parts wait for the whole workgroup; gives what it yields that is not in memory, if it is an arm.
+    /// Emits a block that contains barriers; returns the uniform values that it yields, if it is an arm.
     pub(super) fn group_block(&mut self, block: BlockId, owner: Option<InstId>) -> Option<Regs> {
         let program = self.plan.program;
         let insts = program.block(block).insts.clone();
@@ -461,7 +462,7 @@ impl Lower<'_> {
                     self.flush(&mut pending);
                     self.emit.jump(self.tiles.group_end, &[]);
                 }
-                // Part of a segment.
+                // Collected for a segment.
                 Op::Pure(_)
                 | Op::PerInvocation(_)
                 | Op::PerGroup(_)
@@ -476,7 +477,7 @@ impl Lower<'_> {
         None
     }
 
-    /// Executes what has piled up.
+    /// Emits the pending instructions as a segment.
     fn flush(&mut self, pending: &mut Vec<InstId>) {
         let insts = std::mem::take(pending);
         self.hoist(&insts, Axes::is_of_group);
@@ -489,7 +490,7 @@ impl Lower<'_> {
         self.segment(&insts, &kept);
     }
 
-    /// A value that is the same for the workgroup, outside of segments.
+    /// A value that is uniform in the workgroup, outside of segments.
     fn group_scalar(&mut self, value: ValueId) -> Reg {
         let scope = self.values.enter_scope();
         let reg = self.scalar(value, 0);
@@ -497,8 +498,8 @@ impl Lower<'_> {
         reg
     }
 
-    /// Executes what has piled up and hands values to results or parameters: those that differ between invocations through
-    /// memory, the others as the registers that are returned.
+    /// Emits the pending segment and passes values to results or parameters: divergent ones through memory, uniform
+    /// ones in the returned registers.
     fn hand_over(&mut self, pending: &mut Vec<InstId>, to: &[ValueId], from: &[ValueId]) -> Regs {
         self.flush(pending);
         let moves: Vec<(ValueId, ValueId)> = to
@@ -525,12 +526,12 @@ impl Lower<'_> {
         regs
     }
 
-    /// Copies values of all tiles at once.
+    /// Emits a segment that copies values of all tiles in parallel.
     fn move_segment(&mut self, moves: &[(ValueId, ValueId)]) {
         let outer = self.emit.block(false);
         let scope = self.values.enter_scope();
         let (outer_position, loops) = self.open_tiles();
-        // All are read before any is written.
+        // All reads precede the writes.
         let values: Vec<(ValueId, Regs)> = moves.iter().map(|&(to, from)| (to, self.regs_as(to, from))).collect();
         for (to, regs) in values {
             let slot = self.plan.segments.slots[to].expect("results of control flow around barriers have slots");
@@ -542,7 +543,7 @@ impl Lower<'_> {
         self.emit.at = outer;
     }
 
-    /// Executes one of several blocks.
+    /// Emits alternative blocks that contain barriers.
     fn group_arms(&mut self, id: InstId, arms: &[machine::BlockId]) {
         let program = self.plan.program;
         let inst = program.inst(id);
@@ -559,7 +560,7 @@ impl Lower<'_> {
         self.emit.at = join;
     }
 
-    /// Gives a block parameters for those of some values that are the same for the workgroup.
+    /// Adds block parameters for the values that are uniform in the workgroup.
     fn define_shared(&mut self, block: machine::BlockId, values: &[ValueId]) {
         for &value in values {
             if self.plan.shape.axes[value].is_of_group() {
@@ -594,13 +595,13 @@ impl Lower<'_> {
         self.emit.at = exit;
     }
 
-    /// What the first invocation of the workgroup has, or 0 if it has ended.
+    /// Value of the first invocation of the workgroup, or 0 if it has ended.
     fn broadcast(&mut self, id: InstId) {
         let program = self.plan.program;
         let (from, to) = (program.inst(id).operands[0], program.inst(id).results[0]);
         let scope = self.values.enter_scope();
         let start = self.emit.load_scalar(at(Base::Context, service::KEPT), Width::Qword);
-        // The first tile.
+        // Position of the first tile.
         let zero = self.emit.immediate(0);
         let index = (self.plan.shape.tile.layout != Layout::Rows).then_some(zero);
         let first = TilePosition { index, number: Some(zero), kept: Some(start), ..TilePosition::default() };
@@ -619,7 +620,7 @@ impl Lower<'_> {
         self.define(to, &regs);
     }
 
-    /// The value of the first lane of a tile as one that is the same everywhere.
+    /// Value of the first lane of a tile, as a uniform value.
     pub(super) fn first_of_tile(&mut self, from: ValueId, to: ValueId) -> Regs {
         let class = self.plan.shape.classes(self.plan.program, to)[0];
         if !self.plan.shape.axes[from].meets(Axes::LANE) {
@@ -639,18 +640,18 @@ impl Lower<'_> {
     }
 }
 
-/// A loop over tiles that is open.
+/// An open tile loop.
 struct TileLoop {
     header: machine::BlockId,
     counter: Reg,
-    /// The end, if it is not constant.
+    /// Upper bound in a register, if it is not constant.
     found: Option<Reg>,
     end: u32,
     step: u32,
 }
 
 impl TileLoop {
-    /// Opens a loop to a constant end, or to one in a register.
+    /// Opens a loop with a constant bound, or one in a register.
     fn open(emit: &mut Emit, found: Option<Reg>, end: u32, step: u32) -> TileLoop {
         let zero = emit.immediate(0);
         let header = emit.block(false);
@@ -660,7 +661,7 @@ impl TileLoop {
         TileLoop { header, counter, found, end, step }
     }
 
-    /// Opens a loop for each (end, step) that takes more than one trip; returns the counters by dimension, and the loops, the
+    /// Opens a loop for each (end, step) with more than one trip; returns the counter of each dimension, and the loops,
     /// innermost last.
     fn open_all<const N: usize>(emit: &mut Emit, dimensions: [(u32, u32); N]) -> ([Option<Reg>; N], Vec<TileLoop>) {
         let mut counters = [None; N];
@@ -673,7 +674,7 @@ impl TileLoop {
         (counters, loops)
     }
 
-    /// Closes loops, the innermost first, and jumps to what follows.
+    /// Closes loops, the innermost first, and jumps to `outer`.
     fn close_all(emit: &mut Emit, loops: Vec<TileLoop>, outer: machine::BlockId) {
         for TileLoop { header, counter, found, end, step } in loops.into_iter().rev() {
             let next = emit.lea(at(Base::Reg(counter), step as i32), Width::Dword);

@@ -1,6 +1,6 @@
-//! Instructions for operations that are functions of their operands.
+//! Instruction selection for pure operations.
 //!
-//! What the processor has no good instruction for goes to the runtime, which computes lane by lane with the evaluator of the op
+//! An operation without a good instruction sequence calls the runtime, which evaluates it lane by lane with the op
 //! table.
 
 use iced_x86::{Code, Register};
@@ -15,7 +15,7 @@ use crate::x86::machine::{Class, Implicit, Operand, Reg, Width};
 use crate::x86::plan::shape::Axes;
 use crate::x86::service::Site;
 
-/// What jumps, and what sets a byte, if a comparison of scalars holds.
+/// Conditional jump and byte-set instructions for a comparison of scalars.
 pub(super) fn comparison(relation: Comparison, signed: bool) -> (Code, Code) {
     match (relation, signed) {
         (Comparison::Eq, _) => (Code::Je_rel32_64, Code::Sete_rm8),
@@ -35,7 +35,7 @@ pub(super) fn comparison(relation: Comparison, signed: bool) -> (Code, Code) {
 struct Pack<'a> {
     id: InstId,
     op: Pure,
-    /// What `T` stands for in the signature of the operation.
+    /// Type that `T` stands for in the operation's signature.
     class: Type,
     result: Type,
     operands: &'a [ValueId],
@@ -72,7 +72,7 @@ impl Lower<'_> {
         self.define(result, &regs);
     }
 
-    /// The first lane of a row of a linear result.
+    /// First lane of a row of a linear result.
     fn linear_base(&mut self, op: Pure, operands: &[ValueId], row: usize) -> Reg {
         let pack = row * self.plan.shape.tile.columns as usize;
         let mut part = |value: ValueId| {
@@ -108,7 +108,7 @@ impl Lower<'_> {
             let value = if of_64 { bits as i64 } else { i64::from(bits as u32 as i32) };
             i32::try_from(value).ok()
         };
-        // One with an immediate, or two registers.
+        // Register–immediate or register–register form.
         macro_rules! binary {
             ($rr32:ident, $rr64:ident, $ri32:ident, $ri64:ident) => {{
                 let a = self.scalar(operands[0], pack);
@@ -196,7 +196,7 @@ impl Lower<'_> {
             Pure::Min | Pure::Max => {
                 let (a, b) = both!();
                 self.emit.cmp(a, b, width);
-                // `b` replaces `a` if it is beyond it.
+                // `cmov` selects `b` if it is smaller (or greater).
                 let code = match (op, signed) {
                     (Pure::Min, true) => pick(Code::Cmovg_r32_rm32, Code::Cmovg_r64_rm64),
                     (Pure::Min, false) => pick(Code::Cmova_r32_rm32, Code::Cmova_r64_rm64),
@@ -237,12 +237,12 @@ impl Lower<'_> {
         })
     }
 
-    /// A bool operand as a mask, anything else as a vector.
+    /// A bool operand as a mask, other operands as vectors.
     fn lanes(&mut self, value: ValueId, pack: usize, half: usize) -> Reg {
         if self.plan.program.ty(value) == Type::Bool { self.mask(value, pack) } else { self.vector(value, pack, half) }
     }
 
-    /// A value as the last source of an instruction: constants stay in memory.
+    /// Last source operand of an instruction: constants stay in memory.
     fn source(&mut self, value: ValueId, pack: usize, half: usize) -> Source {
         match self.plan.program.known(value) {
             Some(literal) => self.emit.constant(literal.bits, literal.ty.bits() == 64).into(),
@@ -250,13 +250,13 @@ impl Lower<'_> {
         }
     }
 
-    /// Selects instructions for one pack, if the processor has good ones; gives a register, or two for lanes of 64 bits.
+    /// Selects instructions for one pack, if there is a good sequence; returns one register, or two for 64-bit lanes.
     fn compute_pack(&mut self, p: &Pack<'_>) -> Option<SmallVec<[Reg; 2]>> {
         if let Pure::Cast | Pure::Bitcast = p.op {
             return self.convert(p);
         }
         if p.result == Type::Bool && p.class.bits() == 64 {
-            // A comparison: one mask of two halves.
+            // Comparison of 64-bit lanes: joins the masks of both halves.
             let halves = [0, 1].map(|half| self.compute_half(p, half));
             let [Some(low), Some(high)] = halves else { return None };
             return Some(smallvec![self.emit.mask_of_halves(low, high)]);
@@ -269,7 +269,7 @@ impl Lower<'_> {
         let of_64 = p.class.bits() == 64;
         match (p.class, p.op) {
             (Type::Bool, _) => self.compute_bools(p),
-            // Bits are bits.
+            // A bitwise blend works for every type.
             (_, Pure::Select) => {
                 let mask = self.mask(p.operands[0], p.pack);
                 let mask = if of_64 { self.emit.mask_half(mask, half == 1) } else { mask };
@@ -381,7 +381,7 @@ impl Lower<'_> {
                 let a = a!();
                 if let Some(count) = self.plan.program.known(p.operands[1]) {
                     let count = (count.bits % 32) as u8;
-                    // A shift by 32 gives 0, so a rotation by 0 needs no care.
+                    // A shift by 32 gives 0, so a rotation by 0 needs no special case.
                     let (up, down) =
                         (self.emit.v1i(emit::SHL_D_BY, a, count), self.emit.v1i(emit::SHR_D_BY, a, 32 - count));
                     return Some(self.emit.v2(emit::OR, up, down));
@@ -395,7 +395,7 @@ impl Lower<'_> {
                 self.emit.v2(emit::OR, up, down)
             }
             Pure::ExtractBits => {
-                // A field that is known is two shifts.
+                // A field with constant offset and width is two shifts.
                 let known = |k: usize| self.plan.program.known(p.operands[k]).map(|literal| literal.bits.min(32) as u8);
                 let (Some(offset), Some(count)) = (known(1), known(2)) else { return None };
                 let count = count.min(32 - offset);
@@ -414,8 +414,8 @@ impl Lower<'_> {
             Pure::MinI8x4 => commutative!(emit::MIN_SB),
             Pure::MaxI8x4 => commutative!(emit::MAX_SB),
             Pure::EqU8x4 if !self.emit.wide() => commutative!((Code::VEX_Vpcmpeqb_ymm_ymm_ymmm256, Code::INVALID)),
-            // The wide instruction compares into a mask of 64 bits, and masks are of 16 bits here. 0 or 1 is what is left of bytes
-            // that are equal or differ, and one less is 0xff or 0.
+            // The AVX-512 instruction yields a 64-bit mask, and masks here have 16 bits. Instead: the minimum of the
+            // difference and 1 is 0 for equal bytes and 1 for others; minus 1, that is 0xff or 0.
             Pure::EqU8x4 => {
                 let differ = commutative!(emit::XOR);
                 let one = self.emit.constant(0x0101_0101, false);
@@ -483,14 +483,14 @@ impl Lower<'_> {
                 let a = a!();
                 self.emit.count_ones(a)
             }
-            // The ones below the lowest one.
+            // Mask of the bits below the lowest set bit.
             Pure::TrailingZeros => {
                 let (a, ones) = (a!(), self.emit.splat(0xffff_ffff, false));
                 let (below, others) = (self.emit.v2(emit::ADD_D, a, ones), self.emit.v2(emit::XOR, a, ones));
                 let below = self.emit.v2(emit::AND, below, others);
                 self.emit.count_ones(below)
             }
-            // What is not the highest one or below.
+            // Smears the highest set bit downwards and inverts.
             Pure::LeadingZeros => {
                 let mut a = a!();
                 for distance in [1, 2, 4, 8, 16] {
@@ -530,7 +530,7 @@ impl Lower<'_> {
         }
         let compare = pick(emit::CMP_S, emit::CMP_PD);
         Some(match p.op {
-            // The operands of a sum are not swapped: which of two NaNs is kept may differ, but that is unspecified.
+            // Sums commute, although another NaN may be propagated: which of two is unspecified.
             Pure::Add => binary!(emit::ADD_S, emit::ADD_PD, true),
             Pure::Sub => binary!(emit::SUB_S, emit::SUB_PD, false),
             Pure::Mul => binary!(emit::MUL_S, emit::MUL_PD, true),
@@ -548,7 +548,7 @@ impl Lower<'_> {
                 self.emit.extreme(a, b, p.op == Pure::Min, double)
             }
             Pure::Fma => {
-                // An operand that is not needed any more is overwritten: most often the sum, or a factor.
+                // Overwrites an operand that dies here: mostly the addend, otherwise a factor.
                 let dies = |this: &Self, k: usize| this.plan.dies(p.operands[k], p.id);
                 let (first, last) =
                     if is_known(self, 0) || (!is_known(self, 1) && dies(self, 1)) { (1, 0) } else { (0, 1) };
@@ -579,7 +579,7 @@ impl Lower<'_> {
                     [sign - 1, sign, if double { f64::INFINITY.to_bits() } else { 0x7f80_0000 }]
                         .map(|bits| self.emit.constant(bits, double));
                 let magnitude = self.emit.v2(emit::AND, a, rest);
-                // Without exceptions, towards zero.
+                // Truncates, with exceptions suppressed.
                 let whole = self.emit.v1i(pick(emit::ROUND_S, emit::ROUND_PD), magnitude, 0x0b);
                 let fraction = self.emit.v2(pick(emit::SUB_S, emit::SUB_PD), magnitude, whole);
                 let infinite = self.emit.compare(compare, magnitude, infinity, float::EQ);
@@ -592,7 +592,8 @@ impl Lower<'_> {
                 let a = operand!(0);
                 self.emit.v1(pick(emit::SQRT_S, emit::SQRT_PD), a)
             }
-            // Without exceptions; for AVX-512 the upper half of the immediate is the number of fraction bits, 0.
+            // Exceptions are suppressed; with AVX-512, the upper half of the immediate is the number of fraction bits,
+            // 0.
             Pure::Round => round!(0x08),
             Pure::Floor => round!(0x09),
             Pure::Ceil => round!(0x0a),
@@ -613,7 +614,7 @@ impl Lower<'_> {
         })
     }
 
-    /// One of the normalized integers in the fields of words, as f32.
+    /// Extracts one of the normalized integers packed in words, as f32.
     fn unpack_norm(&mut self, p: &Pack<'_>, bits: u8, signed: bool) -> Reg {
         let word = self.vector(p.operands[0], p.pack, 0);
         let (last, rest) = (32 / u64::from(bits) - 1, 32 - bits);
@@ -623,7 +624,7 @@ impl Lower<'_> {
                 self.emit.v1i(emit::SHL_D_BY, word, up)
             }
             None => {
-                // `last - lane` fields are above it.
+                // `last - lane` fields are above the selected one.
                 let lane = self.vector(p.operands[1], p.pack, 0);
                 let mask = self.emit.constant(last, false);
                 let lane = self.emit.v2(emit::AND_NOT, lane, mask);
@@ -642,8 +643,8 @@ impl Lower<'_> {
         self.emit.v2(emit::DIV_S, number, largest)
     }
 
-    /// Lanes of f32 times powers of two. Without an instruction, they are three products of which the last rounds: if an earlier
-    /// one does, because it is subnormal, the last one is 0 in any case.
+    /// f32 lanes times powers of two. Without `vscalefps`, three multiplications, of which only the last may round: an
+    /// earlier one rounds only if its result is subnormal, and then the final result is 0.
     fn scale(&mut self, value: Reg, exponent: Reg) -> Reg {
         if self.emit.wide() {
             let exponent = self.emit.v1(emit::FROM_I32, exponent);
@@ -667,12 +668,12 @@ impl Lower<'_> {
         })
     }
 
-    /// What lanes of 64 bits have no instruction for.
+    /// Operations on 64-bit integer lanes without an instruction of their own.
     fn compute_wide_integers(&mut self, p: &Pack<'_>, half: usize) -> Option<Reg> {
         let operand = |this: &mut Self, k: usize| this.vector(p.operands[k], p.pack, half);
         Some(match p.op {
             Pure::Mul => {
-                // The low half: low × low, and the crossed products above it.
+                // Low half: low × low, plus the cross products shifted up.
                 let (a, b) = (operand(self, 0), operand(self, 1));
                 let (a_high, b_high) = (self.emit.v1i(emit::SHR_Q_BY, a, 32), self.emit.v1i(emit::SHR_Q_BY, b, 32));
                 let low = self.emit.v2(emit::MUL_EVEN_U, a, b);
@@ -700,7 +701,7 @@ impl Lower<'_> {
         })
     }
 
-    /// Conversions between types.
+    /// Casts and bitcasts.
     fn convert(&mut self, p: &Pack<'_>) -> Option<SmallVec<[Reg; 2]>> {
         let from = self.plan.program.ty(p.operands[0]);
         let operand = p.operands[0];
@@ -755,7 +756,7 @@ impl Lower<'_> {
                     let pair = (Code::INVALID, Code::EVEX_Vcvtudq2ps_zmm_k1z_zmmm512b32_er);
                     return Some(smallvec![self.emit.v1(pair, a)]);
                 }
-                // Both halves are exact, and so is all but the last rounding.
+                // Both halves convert exactly, so only the final sum rounds.
                 let mask = self.emit.constant(0xffff, false);
                 let low = self.emit.v2(emit::AND, a, mask);
                 let high = self.emit.v1i(emit::SHR_D_BY, a, 16);
@@ -765,7 +766,7 @@ impl Lower<'_> {
             }
             (Type::F32, Type::I32) => {
                 let a = self.vector(operand, p.pack, 0);
-                // Beyond the range the instruction gives the least number, which is right below it.
+                // Out of range, the instruction returns the minimum, which is correct for values below the range.
                 let truncated = self.emit.v1(emit::TO_I32, a);
                 let bound = self.emit.constant(u64::from(2147483648f32.to_bits()), false);
                 let beyond = self.emit.compare(emit::CMP_S, a, bound, float::GE);
@@ -777,7 +778,7 @@ impl Lower<'_> {
             }
             (Type::F32, Type::U32) => {
                 let (a, zero) = (self.vector(operand, p.pack, 0), self.emit.zero());
-                // A NaN becomes the second operand.
+                // `max` returns the second operand for a NaN.
                 let a = self.emit.v2(emit::MAX_PS, a, zero);
                 let half = self.emit.constant(u64::from(2147483648f32.to_bits()), false);
                 let large = self.emit.compare(emit::CMP_S, a, half, float::GE);
@@ -804,7 +805,7 @@ impl Lower<'_> {
         })
     }
 
-    /// Has the runtime compute lane by lane.
+    /// Evaluates an operation by the runtime, lane by lane.
     fn evaluate(&mut self, p: &Pack<'_>) -> SmallVec<[Reg; 2]> {
         for (number, &operand) in p.operands.iter().enumerate() {
             self.pass(operand, p.pack, number);

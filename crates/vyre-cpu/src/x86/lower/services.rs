@@ -1,4 +1,4 @@
-//! Calls of the runtime: passing lanes through scratch memory, and the [sites](Site) that say what is to be done.
+//! Runtime calls: passing lanes through scratch memory, and the call [sites](Site).
 
 use iced_x86::Register;
 use smallvec::SmallVec;
@@ -11,7 +11,7 @@ use crate::x86::service::{self, Site};
 #[derive(Default)]
 pub(super) struct Services {
     pub(super) sites: Vec<Site>,
-    /// The mask that was passed last, and in which block.
+    /// Mask passed last, and the block in which it was.
     passed_mask: Option<(BlockId, Option<Reg>)>,
 }
 
@@ -24,8 +24,7 @@ impl Services {
         emit.function.scratch = emit.function.scratch.max(service::SCRATCH);
     }
 
-    /// Passes a mask, or that all lanes are active, unless the last call in this block has passed the same: the runtime does not
-    /// write to it.
+    /// Passes a mask, or all lanes, unless the last call in this block passed the same: the runtime does not modify it.
     pub(super) fn pass_mask(&mut self, emit: &mut Emit, mask: Option<Reg>) {
         if self.passed_mask.replace((emit.at, mask)) == Some((emit.at, mask)) {
             return;
@@ -37,7 +36,7 @@ impl Services {
     }
 }
 
-/// An address in scratch memory, which gets room for a slot there.
+/// Address in scratch memory, where a slot is reserved.
 pub(super) fn scratch(emit: &mut Emit, offset: i32) -> Address {
     let end = offset as u32 + service::SLOT as u32;
     emit.function.scratch = emit.function.scratch.max(end);
@@ -53,7 +52,7 @@ pub(super) fn pass_vectors(emit: &mut Emit, halves: &[Reg], number: usize) {
     }
 }
 
-/// Receives the lanes of a value.
+/// Receives the lanes of a result.
 pub(super) fn receive(emit: &mut Emit, ty: Type, number: usize) -> SmallVec<[Reg; 2]> {
     let halves = if ty.bits() == 64 { 2 } else { 1 };
     let mut regs: SmallVec<[Reg; 2]> = SmallVec::new();

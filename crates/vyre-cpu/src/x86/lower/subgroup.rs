@@ -1,4 +1,4 @@
-//! Operations between invocations: a pack is a subgroup, and what its lanes exchange goes through permutes.
+//! Subgroup operations and broadcasts: a pack is a subgroup, and lanes are exchanged by permutes.
 
 use iced_x86::Code;
 use smallvec::SmallVec;
@@ -12,7 +12,7 @@ use crate::x86::plan::Plan;
 use crate::x86::plan::shape::Axes;
 use crate::x86::service::Site;
 
-/// What lanes that take no part count as. A bool is all bits of a lane, or none.
+/// Identity element of a combiner, for lanes that do not participate. A bool has all bits of a lane set, or none.
 fn identity(op: Combiner, ty: Type) -> u64 {
     match (op, ty) {
         (Combiner::And, Type::Bool) => u64::from(u32::MAX),
@@ -21,7 +21,7 @@ fn identity(op: Combiner, ty: Type) -> u64 {
 }
 
 impl Lower<'_> {
-    /// The value of invocation 0 of a workgroup that is all in this tile.
+    /// Broadcast of invocation 0 in a workgroup of one tile.
     pub(super) fn broadcast_in_tile(&mut self, id: InstId) {
         let inst = self.plan.program.inst(id);
         let (from, to) = (inst.operands[0], inst.results[0]);
@@ -56,8 +56,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Computes the result for each pack: in vectors of 32-bit lanes, where a bool is all bits of a lane or none, or by the
-    /// runtime.
+    /// Computes the result for each pack: by `compute` on vectors of 32-bit lanes, where a bool has all bits of a lane
+    /// set or none, or by the runtime.
     fn exchange(&mut self, id: InstId, op: Subgroup, mut compute: impl FnMut(&mut Self, Type, Reg, usize) -> Reg) {
         let inst = self.plan.program.inst(id);
         let (from, to) = (inst.operands[0], inst.results[0]);
@@ -93,7 +93,7 @@ impl Lower<'_> {
             words.push(if axes.meets(Axes::LANE) { self.emit.broadcast(bits, false) } else { bits });
         }
         self.define(inst.results[0], &words);
-        // Subgroups are not larger than a word.
+        // A subgroup has at most 32 lanes, so the other words are 0.
         for &rest in &inst.results[1..] {
             let zero = if axes.meets(Axes::LANE) { self.emit.zero() } else { self.emit.immediate(0) };
             self.define(rest, &SmallVec::<[Reg; 4]>::from_elem(zero, words.len()));
@@ -101,7 +101,7 @@ impl Lower<'_> {
     }
 
     fn shuffle(&mut self, mode: ShuffleMode, ty: Type, lanes: Reg, from: ValueId, pack: usize) -> Reg {
-        // Of those that have ended, others get 0.
+        // Reading from a lane that has ended yields 0.
         let lanes = self.present_or_identity(Combiner::Or, ty, lanes, pack);
         let count = self.plan.shape.tile.lanes;
         let distance = match mode {
@@ -112,7 +112,7 @@ impl Lower<'_> {
         if let Some(distance) = distance.filter(|distance| distance.is_power_of_two() && *distance < count) {
             return self.emit.shift_up(lanes, distance, 0);
         }
-        // An operand below the number of lanes moves each lane by less than that, so that nothing wraps around.
+        // With an operand below the number of lanes, distances are smaller than that, and nothing wraps.
         let moves_little = self.plan.ranges.of_value(from).high < i64::from(count);
         let operand = self.vector(from, pack, 0);
         let own = self.emit.iota(0);
@@ -142,7 +142,7 @@ impl Lower<'_> {
         theirs
     }
 
-    /// The value of the lowest lane that is present, in all lanes.
+    /// Broadcasts the lowest present lane.
     fn first(&mut self, lanes: Reg, pack: usize) -> Reg {
         let source = match self.present(pack) {
             None => self.emit.zero(),
@@ -155,14 +155,14 @@ impl Lower<'_> {
         self.emit.permute(source, lanes)
     }
 
-    /// The vote that a reduction is, if its results are bools that are scalars.
+    /// The vote that a reduction of bools is equivalent to, if its result is a scalar.
     fn vote_of(&self, id: InstId, op: Combiner) -> Option<Vote> {
         let result = self.plan.program.inst(id).results[0];
         let in_scalar = !self.plan.shape.axes[result].meets(Axes::LANE);
         op.vote().filter(|_| self.plan.program.ty(result) == Type::Bool && in_scalar)
     }
 
-    /// Combines bools that all lanes have, as bits.
+    /// Vote on the bits of masks.
     fn vote(&mut self, id: InstId, vote: Vote) {
         let inst = self.plan.program.inst(id);
         let (from, to) = (inst.operands[0], inst.results[0]);
@@ -188,7 +188,7 @@ impl Lower<'_> {
         self.define(to, &regs);
     }
 
-    /// Moves the kept lanes to the front.
+    /// Compaction: moves the kept lanes to the front.
     fn compact(&mut self, id: InstId, op: Subgroup) {
         let keep = self.plan.program.inst(id).operands[1];
         self.exchange(id, op, |this, _, lanes, pack| {
@@ -216,7 +216,7 @@ impl Lower<'_> {
         self.define(count, &counts);
     }
 
-    /// The lanes of a pack that are present and for which a bool is true.
+    /// Lanes of a pack that are present and whose predicate is true.
     fn kept(&mut self, keep: ValueId, pack: usize) -> Reg {
         let keep = self.mask(keep, pack);
         match self.present(pack) {
@@ -241,7 +241,7 @@ impl Lower<'_> {
         if whose == Combined::Exclusive { self.emit.shift_up(sums, 1, first) } else { sums }
     }
 
-    /// The active lanes of a value of 32 bits combined, of all packs that share a pack's copy of another value.
+    /// Reduction of the active lanes of a 32-bit value, over all packs that share a copy.
     pub(super) fn combined(&mut self, op: Combiner, value: ValueId, axes: Axes, first: usize) -> Reg {
         let (ty, tile) = (self.plan.program.ty(value), self.plan.shape.tile);
         let mut all = None;
@@ -253,12 +253,12 @@ impl Lower<'_> {
         self.emit.reduce_lanes(op, ty, all.expect("every copy has a pack"))
     }
 
-    /// The lanes of a pack that take part in a subgroup operation; all if there is no mask.
+    /// Lanes of a pack that participate in a subgroup operation; all if there is no mask.
     fn present(&self, pack: usize) -> Option<Reg> {
         if self.plan.shape.whole_subgroups { None } else { self.state.of_pack(pack) }
     }
 
-    /// Lanes that take no part in a subgroup operation replaced by what changes nothing.
+    /// Replaces lanes that do not participate by the identity element.
     fn present_or_identity(&mut self, op: Combiner, ty: Type, lanes: Reg, pack: usize) -> Reg {
         match self.present(pack) {
             Some(_) => self.or_identity(op, ty, lanes, pack),
@@ -266,7 +266,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Lanes that are not active replaced by what changes nothing.
+    /// Replaces inactive lanes by the identity element.
     fn or_identity(&mut self, op: Combiner, ty: Type, lanes: Reg, pack: usize) -> Reg {
         if self.state.mask.is_none() {
             return lanes;
@@ -275,7 +275,7 @@ impl Lower<'_> {
         self.emit.blend(active, lanes, identity)
     }
 
-    /// Has the runtime exchange the lanes of a pack.
+    /// Subgroup operation of a pack by the runtime.
     fn exchange_by_runtime(&mut self, id: InstId, op: Subgroup, pack: usize) -> SmallVec<[Reg; 2]> {
         let inst = self.plan.program.inst(id);
         let ty = self.plan.program.ty(inst.operands[0]);
@@ -289,7 +289,7 @@ impl Lower<'_> {
     }
 }
 
-/// By how much a value is below the number of each lane, if it is a power of two: the processor moves vectors by that.
+/// Distance `d` of a value `lane - d` with `d` a power of two, for which vectors are shifted.
 fn lanes_below(plan: &Plan<'_>, value: ValueId) -> Option<u32> {
     let program = plan.program;
     let made = |value: ValueId| match program.def(value) {

@@ -1,8 +1,8 @@
-//! The registers of values: for each value one register per copy in the tile, the first lanes of linear values, and splats of
-//! scalars that several instructions use.
+//! Register assignments of values: one register per copy in the tile, the first lanes of linear values, and cached
+//! broadcasts of scalars.
 //!
-//! What is put here in a scope, which is an arm of a branch, a loop or a segment, is forgotten when the scope ends: code behind it is
-//! not dominated by the code that wrote the registers.
+//! Assignments made in a scope (an arm of a branch, a loop or a segment) end with it: their definitions do not dominate
+//! the code after it.
 
 use iced_x86::Code;
 use rustc_hash::FxHashMap;
@@ -14,23 +14,23 @@ use crate::x86::machine::{Class, Reg, Width};
 use crate::x86::plan::Plan;
 use crate::x86::plan::shape::{Axes, Shape};
 
-/// A value in registers.
+/// Registers of a value.
 #[derive(Clone)]
 struct ValueRegs {
-    /// Along what it differs in a tile.
+    /// Axes along which the value differs in a tile.
     axes: Axes,
-    /// For each copy one register, or two where lanes have 64 bits. Values that are the same in all lanes are scalars, or
-    /// vectors with the same in all lanes if they are floats.
+    /// One register per copy, or two for 64-bit lanes. Values that are equal in all lanes are scalars, or broadcast
+    /// vectors if they are floats.
     regs: Regs,
-    /// Of a linear value, the first lane of the first pack of each row.
+    /// For a linear value, the first lane of each row.
     bases: Option<Regs>,
 }
 
 pub(super) struct Values {
     regs: SecondaryMap<ValueId, Option<ValueRegs>>,
-    /// Vectors made of scalars, by value and copy: good until the scope ends.
+    /// Cached broadcasts, by value and copy, valid until the scope ends.
     splats: FxHashMap<(ValueId, usize), Reg>,
-    /// What the current scopes have to forget.
+    /// Assignments that end with the open scopes.
     scoped: Vec<Scoped>,
 }
 
@@ -63,7 +63,7 @@ impl Values {
         }
     }
 
-    /// Forgets a value at the end of the scope.
+    /// Ends the assignment of a value with the scope.
     pub(super) fn forget_with_scope(&mut self, value: ValueId) {
         self.scoped.push(Scoped::Value(value));
     }
@@ -76,7 +76,7 @@ impl Values {
         self.regs[value].is_some()
     }
 
-    /// Puts a value into registers, which are in the order of its [classes](Shape::classes).
+    /// Assigns registers to a value, in the order of its [classes](Shape::classes).
     pub(super) fn define(&mut self, shape: &Shape, value: ValueId, regs: &[Reg]) {
         let axes = shape.axes[value].within_tile();
         let count = if shape.is_linear(value) { shape.tile.rows_of(axes) } else { 0 };
@@ -89,13 +89,13 @@ impl Values {
         self.regs[value].as_ref().expect("the value is in registers")
     }
 
-    /// The first lane of a row of a linear value.
+    /// First lane of a row of a linear value.
     pub(super) fn base(&self, value: ValueId, row: usize) -> Reg {
         let bases = self.get(value).bases.as_ref().expect("a linear value has first lanes");
         bases[if bases.len() == 1 { 0 } else { row }]
     }
 
-    /// A value that is the same in all lanes, as a scalar.
+    /// A value that is equal in all lanes, as a scalar.
     pub(super) fn scalar(&self, emit: &mut Emit, plan: &Plan<'_>, value: ValueId, pack: usize) -> Reg {
         if let Some(literal) = plan.program.known(value) {
             return emit.immediate(literal.bits);
@@ -110,8 +110,7 @@ impl Values {
         }
     }
 
-    /// A value in the lanes of a pack, or of one half of it if lanes have 64 bits. Bools that differ between lanes are asked for by
-    /// [`Values::mask`].
+    /// A value as a vector of a pack, or one half of it for 64-bit lanes. Divergent bools are read by [`Values::mask`].
     pub(super) fn vector(&mut self, emit: &mut Emit, plan: &Plan<'_>, value: ValueId, pack: usize, half: usize) -> Reg {
         let ty = plan.program.ty(value);
         let of_64 = ty.bits() == 64;
@@ -138,7 +137,7 @@ impl Values {
         vector
     }
 
-    /// A bool in the lanes of a pack.
+    /// A bool as a mask of a pack.
     pub(super) fn mask(&mut self, emit: &mut Emit, plan: &Plan<'_>, value: ValueId, pack: usize) -> Reg {
         if let Some(literal) = plan.program.known(value) {
             return emit.mask_constant(literal.bits != 0);

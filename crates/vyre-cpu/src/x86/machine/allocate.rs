@@ -1,8 +1,9 @@
-//! Chooses registers: with `regalloc2`, or quickly for [large functions](block_allocator).
+//! Register allocation: with `regalloc2`, or with the faster [block-local allocator](block_allocator) for large
+//! functions.
 //!
-//! [`Graph`] is the function as the allocator wants to see it: blocks in the order they are entered, each ending in an
-//! instruction of its own for the jump, and for each instruction a flat list of operands. [`Registers`] gives the answer in the
-//! same order.
+//! [`Graph`] presents the function to the allocator: blocks in the order they are entered, each ending in a separate
+//! jump instruction, and for each instruction a flat list of operands. [`Registers`] holds the result in the same
+//! order.
 
 use std::ops::Range;
 
@@ -19,19 +20,20 @@ use crate::x86::Error;
 /// The register that holds the pointer to the context.
 pub(crate) const CONTEXT: Register = Register::R15;
 
-/// Registers besides [`CONTEXT`] that a function must leave as they were.
+/// Registers besides [`CONTEXT`] that a function must preserve.
 pub(crate) const CALLEE_SAVED: [Register; 5] =
     [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14];
 
-/// Chooses registers, for one function after the other.
+/// Register allocator, with buffers reused between functions.
 pub(crate) struct Allocator {
     context: Ctx,
     graph: Graph,
     narrow: MachineEnv,
     wide: MachineEnv,
-    /// For wide functions, without the upper vector registers.
+    /// Environment without the upper vector registers, for wide functions.
     lower: MachineEnv,
-    /// Functions with more instructions than this get registers in a fraction of the time, with many more moves: see [`block_allocator`].
+    /// Functions with more instructions than this use the [`block_allocator`]: a fraction of the compile time, with
+    /// many more moves.
     pub(crate) fast_above: usize,
 }
 
@@ -49,11 +51,11 @@ impl Default for Allocator {
 }
 
 impl Allocator {
-    /// Chooses registers. Blocks must be ended and branches must lead to blocks without other predecessors.
+    /// Allocates registers. Blocks must be terminated, and targets of branches must have no other predecessors.
     pub(crate) fn allocate(&mut self, function: &Function) -> Result<Registers<'_>, Error> {
         let size: usize = function.blocks.iter().map(|block| block.insts.len() + 1).sum();
         let fast = size > self.fast_above;
-        // The fast algorithm cannot keep some operands out of the upper registers.
+        // The block-local allocator cannot keep single operands out of the upper registers.
         let upper = function.wide && !fast;
         self.graph.build(function, upper)?;
         let environment = match (function.wide, upper) {
@@ -64,10 +66,10 @@ impl Allocator {
         if fast {
             block_allocator::allocate(&self.graph, environment, &mut self.context.output);
         } else {
-            // Names a register that is read where it may not be written.
+            // Reports a register that is read where its definition does not dominate the read.
             let options = RegallocOptions { validate_ssa: cfg!(debug_assertions), ..RegallocOptions::default() };
             if let Err(error) = regalloc2::run_with_ctx(&self.graph, environment, &options, &mut self.context) {
-                // What a failed run leaves in the context is not specified.
+                // The state of the context after a failed run is unspecified.
                 self.context = Ctx::default();
                 return Err(Error::Registers(error));
             }
@@ -79,38 +81,38 @@ impl Allocator {
     }
 }
 
-/// Which registers were chosen.
+/// Result of the allocation.
 pub(crate) struct Registers<'a> {
     graph: &'a Graph,
     output: &'a Output,
 }
 
-/// Where a value is.
+/// Location of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     Register(Class, u8),
-    /// By its offset in the spill area, in bytes.
+    /// Byte offset in the spill area.
     Stack(Class, u32),
 }
 
 impl Registers<'_> {
-    /// Reachable blocks, each before the blocks it leads to except where it closes a loop.
+    /// Reachable blocks in reverse postorder.
     pub(crate) fn order(&self) -> &[BlockId] {
         &self.graph.order
     }
 
-    /// Whether a block, by its position in the order, is entered from itself or a later block.
+    /// Returns whether a block, by its position in the order, is a loop header.
     pub(crate) fn is_loop(&self, position: usize) -> bool {
         self.graph.preds.get(position).iter().any(|from| from.index() >= position)
     }
 
-    /// The positions of the instructions of a block, by its position in the order. The jump at its end is the last.
+    /// Positions of the instructions of a block, by its position in the order. The last one is the jump.
     pub(crate) fn insts(&self, position: usize) -> Range<usize> {
         let range = self.graph.ranges[position];
         range.first().index()..range.last().index() + 1
     }
 
-    /// The registers of an instruction's operands, in the order of [`Inst::roles`].
+    /// Registers of an instruction's operands, in the order of [`Inst::roles`].
     pub(crate) fn of(&self, inst: usize) -> impl Iterator<Item = u8> {
         self.output.inst_allocs(Index::new(inst)).iter().map(|allocation| match allocation.as_reg() {
             Some(register) => register.hw_enc() as u8,
@@ -119,8 +121,7 @@ impl Registers<'_> {
         })
     }
 
-    /// The moves that come before the jumps and instructions of the function, with the position of the instruction they come
-    /// before, in order.
+    /// Moves to insert, each with the position of the instruction that it precedes, in order.
     pub(crate) fn moves(&self) -> impl Iterator<Item = (usize, Location, Location)> {
         self.output.edits.iter().map(|(point, edit)| {
             let Edit::Move { from, to } = edit;
@@ -129,12 +130,12 @@ impl Registers<'_> {
         })
     }
 
-    /// The size of the spill area in bytes.
+    /// Size of the spill area in bytes.
     pub(crate) fn spill_size(&self) -> usize {
         self.output.num_spillslots * 8
     }
 
-    /// The registers among [`CALLEE_SAVED`] that are written.
+    /// Registers among [`CALLEE_SAVED`] that are written.
     pub(crate) fn saved(&self) -> impl Iterator<Item = Register> {
         let mut written = PRegSet::empty();
         let edits = self.output.edits.iter().map(|(_, Edit::Move { to, .. })| to);
@@ -145,11 +146,11 @@ impl Registers<'_> {
     }
 }
 
-/// The iced register for a number of a class, as much of it as the width says.
+/// The iced register with a number, in a width.
 pub(crate) fn register(number: u8, width: Width) -> Register {
     let number = u32::from(number);
     match width {
-        // `ah` to `bh` stand between `bl` and `spl`.
+        // `ah` to `bh` are numbered between `bl` and `spl`.
         Width::Byte if number < 4 => Register::AL + number,
         Width::Byte => Register::SPL + (number - 4),
         Width::Word => Register::AX + number,
@@ -162,7 +163,7 @@ pub(crate) fn register(number: u8, width: Width) -> Register {
     }
 }
 
-/// The function as the allocator sees it. Blocks are numbered by their position in the order.
+/// The function in the allocator's terms. Blocks are numbered by their position in the order.
 #[derive(Default)]
 struct Graph {
     order: Vec<BlockId>,
@@ -170,16 +171,16 @@ struct Graph {
     succs: Lists<regalloc2::Block>,
     preds: Lists<regalloc2::Block>,
     params: Lists<VReg>,
-    /// By block: only jumps without a condition have arguments.
+    /// Arguments by block: only unconditional jumps have arguments.
     arguments: Lists<VReg>,
-    /// By instruction.
+    /// Kind of each instruction.
     kinds: Vec<Kind>,
     operands: Lists<Slot>,
     vregs: usize,
     wide: bool,
 }
 
-/// What an instruction does to control.
+/// Control-flow kind of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -251,7 +252,7 @@ impl Graph {
             }
         }
 
-        // Predecessors, by counting.
+        // Builds the predecessor lists by counting sort.
         let mut next = Vec::with_capacity(pred_counts.len());
         let mut total = 0;
         for count in pred_counts {
@@ -270,8 +271,8 @@ impl Graph {
     }
 
     fn add(&mut self, function: &Function, inst: &Inst, upper: bool) {
-        // Only with EVEX can an instruction name the upper sixteen vector registers; and Bochs, which AVX-512 code is tested
-        // in, does not know them as indices of gathers.
+        // Only EVEX encodings can name the upper sixteen vector registers; and Bochs, under which AVX-512 code is
+        // tested, does not support them as gather indices.
         let limited = upper && (inst.code.encoding() != EncodingKind::EVEX || inst.consumes_mask());
         let any = |vreg: VReg| {
             if limited && vreg.class() == RegClass::Float {
@@ -371,7 +372,7 @@ impl regalloc2::Function for Graph {
     }
 }
 
-/// Lists one behind the other.
+/// Lists stored contiguously.
 struct Lists<T> {
     items: Vec<T>,
     ends: Vec<u32>,
@@ -389,7 +390,7 @@ impl<T> Lists<T> {
         self.ends.clear();
     }
 
-    /// Ends the list that items were added to.
+    /// Ends the current list.
     fn end(&mut self) {
         self.ends.push(self.items.len() as u32);
     }
@@ -409,7 +410,7 @@ fn virtual_register(function: &Function, reg: Reg) -> VReg {
     VReg::new(reg.0 as usize, class)
 }
 
-/// The allocator's name for a scalar register.
+/// Allocator name of a scalar register.
 fn fixed(register: Register) -> PReg {
     PReg::new(register.number(), RegClass::Int)
 }
@@ -427,7 +428,7 @@ fn location(allocation: Allocation, class: RegClass) -> Location {
     }
 }
 
-/// The instruction that an edit stands before.
+/// Position of the instruction that an edit precedes.
 fn before(point: ProgPoint) -> usize {
     match point.pos() {
         regalloc2::InstPosition::Before => point.inst().index(),
@@ -435,7 +436,7 @@ fn before(point: ProgPoint) -> usize {
     }
 }
 
-/// Which registers may be used. Cycles of moves are broken with whatever register is free, or through the stack.
+/// Allocatable registers. Cycles of moves are broken through a free register, or through the stack.
 fn environment(wide: bool, upper: bool) -> MachineEnv {
     let saved: PRegSet = CALLEE_SAVED.into_iter().map(fixed).collect();
     let mut scalars: PRegSet = (0..16).map(|number| PReg::new(number, RegClass::Int)).collect();
@@ -452,7 +453,7 @@ fn environment(wide: bool, upper: bool) -> MachineEnv {
     }
 }
 
-/// Follows all values through the registers that were chosen.
+/// Checks the allocation by symbolic execution of the moves.
 #[cfg(all(test, debug_assertions))]
 fn check(graph: &Graph, environment: &MachineEnv, output: &Output) {
     let mut checker = regalloc2::checker::Checker::new(graph, environment);

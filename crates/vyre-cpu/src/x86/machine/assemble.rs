@@ -1,4 +1,4 @@
-//! The pipeline from machine code over virtual registers to bytes.
+//! Backend pipeline, from machine code over virtual registers to bytes.
 
 use super::Function;
 use super::allocate::Allocator;
@@ -8,7 +8,7 @@ use super::fuse_loads::fuse;
 use super::sink_to_slow_path::{sink_to_slow_path, split_cold_ranges};
 use crate::x86::Error;
 
-/// Assembles one function after the other; it keeps the memory it needs for that.
+/// Assembler, with buffers reused between functions.
 #[derive(Default)]
 pub(crate) struct Assembler {
     allocator: Allocator,
@@ -16,8 +16,8 @@ pub(crate) struct Assembler {
 }
 
 impl Assembler {
-    /// Assembles a function, which loses its dead code. An error is a fault of the instruction selection, or
-    /// a function that is too large.
+    /// Assembles a function, after eliminating its dead code. Fails on a bug of the instruction selection, or a
+    /// function that is too large.
     pub(crate) fn assemble(&mut self, function: &mut Function) -> Result<Encoded, Error> {
         eliminate_dead_code(function);
         sink_to_slow_path(function);
@@ -52,7 +52,7 @@ mod tests {
         b.store_scalar(at(Base::Context, offset), reg, Width::Qword);
     }
 
-    /// Runs a function with words as its context.
+    /// Runs a function with `words` as its context.
     fn run(function: &Function, words: &mut [u64]) {
         let encoded = Assembler::default().assemble(&mut function.clone()).unwrap();
         let code = Executable::new(&encoded.bytes).unwrap();
@@ -62,11 +62,11 @@ mod tests {
 
     #[test]
     fn loop_with_parameters() {
-        // sum and product of 1..=n, with the values crossing each round.
+        // Sum and product of 1..=n, in parameters that are swapped every trip.
         let mut b = Emit::new(false);
         let (n, zero, one) = (load(&mut b, 0), b.immediate(0), b.immediate(1));
         let header = b.block(false);
-        // The last one is read by its own computation only.
+        // `dead` is read only by its own update.
         let [sum, product, i, dead] = [(); 4].map(|()| b.param(header, Class::Scalar));
         b.jump(header, &[zero, one, n, n]);
         b.at = header;
@@ -76,7 +76,7 @@ mod tests {
         let next = b.s1i(Code::Sub_rm64_imm8, Width::Qword, i, Operand::Byte(1));
         let (again, exit) = b.branch(Code::Jne_rel32_64, false, false);
         b.at = again;
-        // Exchanges sum and product.
+        // Swaps sum and product.
         b.jump(header, &[next_product, next_sum, next, next_dead]);
         b.at = exit;
         store(&mut b, 8, next_sum);
@@ -108,7 +108,7 @@ mod tests {
         let constant = b.load(at(Base::Pool, 32));
         let sum = b.v2((Code::VEX_Vpaddb_ymm_ymm_ymmm256, Code::INVALID), constant, at(Base::Pool, 0));
         b.store(at(Base::Scratch, 64), sum);
-        // Dead, and so is what it compares.
+        // Dead, and so is the comparison that sets its flags.
         b.cmp(y, x, Width::Qword);
         b.s2(Code::Cmova_r64_rm64, Width::Qword, x, y);
         b.cmp(x, y, Width::Qword);
@@ -151,12 +151,12 @@ mod tests {
         b.ret();
         let mut words = [0, 0];
         let mut state = 0_u32;
-        // Rounds down and flushes denormal numbers.
+        // Rounds down and flushes denormals.
         let (odd, default) = (0xbf80_u32, 0x1f80_u32);
-        // SAFETY: changes how this thread calculates, until it is set back below.
+        // SAFETY: changes the floating-point state of this thread until it is restored below.
         unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const odd) };
         run(&b.function, &mut words);
-        // SAFETY: stores to the variable; sets back what was changed.
+        // SAFETY: stores to the variable, and restores the floating-point state.
         unsafe {
             std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut state);
             std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const default);
@@ -199,7 +199,7 @@ mod tests {
         assert!(matches!(assembler.assemble(&mut b.function), Err(Error::Inst { code: Code::Mov_rm64_r64, .. })));
     }
 
-    /// The checker of `regalloc2` follows all values through the registers that were chosen, in either way.
+    /// Symbolic check of both allocators on generated programs.
     #[test]
     fn registers_of_generated_programs() {
         let mut assembler = Assembler::default();
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn distances_of_jumps() {
-        // Bodies around the length at which jumps over them need 32 bits.
+        // Body lengths around the limit of 8-bit jumps.
         for length in 20..50 {
             let mut b = Emit::new(false);
             let x = load(&mut b, 0);

@@ -1,16 +1,16 @@
 //! Block-local register allocation, for large functions.
 //!
-//! Between blocks all values are in memory: what another block than its own needs is stored once, where it is written, and
-//! loaded by each block that uses it. Inside a block, values stay in registers as long as there is room. Liveness is never
-//! computed, so the time does not depend on how many values are alive how long; that is what makes `regalloc2`'s own fast
-//! algorithm slow for functions of thousands of blocks.
+//! Between blocks all values are in memory: a value that other blocks use is stored once, at its definition, and loaded
+//! by each block that uses it. Within a block, values stay in registers until they are evicted. No liveness is
+//! computed, so the time is independent of the lengths of live ranges, which make `regalloc2`'s own fast algorithm slow
+//! for functions with thousands of blocks.
 
 use regalloc2::{
     Allocation, Block, Edit, Function, Inst, MachineEnv, Operand, OperandConstraint, OperandKind, Output, PReg,
     PRegSet, ProgPoint, RegClass, SpillSlot, VReg,
 };
 
-/// Chooses registers for the operands of a function, and the moves between them.
+/// Assigns registers to the operands of a function, and inserts moves between them.
 pub(super) fn allocate(function: &impl Function, environment: &MachineEnv, output: &mut Output) {
     output.edits.clear();
     output.allocs.clear();
@@ -34,21 +34,21 @@ pub(super) fn allocate(function: &impl Function, environment: &MachineEnv, outpu
 /// A virtual register.
 #[derive(Clone, Copy)]
 struct Value {
-    /// The block that writes it.
+    /// Defining block.
     block: Block,
-    /// The instruction of that block that reads it last.
+    /// Last instruction of that block that reads the value.
     last: Inst,
-    /// Whether another block reads it, or it is a parameter. Then it is in memory from where it is written on.
+    /// Another block reads it, or it is a block parameter: it is stored at its definition.
     shared: bool,
-    /// A register that an instruction wants it in.
+    /// Preferred register, of an instruction with a fixed operand.
     wanted: Option<PReg>,
-    /// The register it is in.
+    /// Current register.
     register: Option<PReg>,
-    /// Where it is in memory, if it is.
+    /// Stack slot, if any.
     slot: SpillSlot,
 }
 
-/// Finds out where values are read.
+/// Collects the uses of values.
 fn values(function: &impl Function) -> Vec<Value> {
     let unknown = Value {
         block: Block::invalid(),
@@ -97,12 +97,12 @@ struct BlockAllocator<'a, F> {
     values: Vec<Value>,
     /// Registers that hold no value.
     free: PRegSet,
-    /// By index, the values that the other registers hold.
+    /// Values held by the other registers, by index.
     holders: [VReg; PReg::NUM_INDEX],
-    /// Index of the register that was last taken from its value.
+    /// Index of the register evicted last.
     spilled_last: usize,
     output: &'a mut Output,
-    /// Where moves go.
+    /// Insertion point of moves.
     at: ProgPoint,
 }
 
@@ -134,7 +134,7 @@ impl<F: Function> BlockAllocator<'_, F> {
             _ => None,
         };
         let of_kind = |kind| (first..).zip(operands).filter(move |(_, operand)| operand.kind() == kind);
-        // Registers that are fixed or read, and registers that are written, as far as is known.
+        // Registers that are fixed or read, and those that are written, as known so far.
         let (mut used, mut written) = (PRegSet::empty(), PRegSet::empty());
         for operand in operands {
             if let Some(register) = fixed_register(operand) {
@@ -163,7 +163,7 @@ impl<F: Function> BlockAllocator<'_, F> {
                 self.output.allocs[position] = Allocation::reg(register);
             }
         }
-        // What is overwritten and needed again goes elsewhere first.
+        // Copies an overwritten operand that is still needed.
         for (position, operand) in of_kind(OperandKind::Def) {
             let OperandConstraint::Reuse(reused) = operand.constraint() else { continue };
             let vreg = operands[reused].vreg();
@@ -223,13 +223,13 @@ impl<F: Function> BlockAllocator<'_, F> {
         }
     }
 
-    /// Passes what a jump gives to the parameters of the block it leads to.
+    /// Passes the arguments of a jump to the parameters of its target.
     fn arguments(&mut self, block: Block, jump: Inst) {
         let function = self.function;
         let &[to] = function.block_succs(block) else { return };
         let arguments = function.branch_blockparams(block, jump, 0);
         let moves = arguments.iter().copied().zip(function.block_params(to).iter().copied());
-        // What may be a parameter itself is copied before any parameter is written.
+        // Arguments that are parameters themselves are copied before any parameter is written.
         let mut copied: Vec<(VReg, Option<Allocation>, VReg)> = Vec::with_capacity(arguments.len());
         for (argument, param) in moves.filter(|(argument, param)| argument != param) {
             let copy = (self.values[argument.vreg()].block == to).then(|| {
@@ -254,7 +254,7 @@ impl<F: Function> BlockAllocator<'_, F> {
         }
     }
 
-    /// The register of a value, which is loaded into none of those to avoid.
+    /// Returns the register of a value; loads it into one outside `avoid` if necessary.
     fn fetch(&mut self, vreg: VReg, avoid: PRegSet) -> PReg {
         self.values[vreg.vreg()].register.unwrap_or_else(|| {
             let register = self.take(vreg.class(), avoid);
@@ -267,7 +267,7 @@ impl<F: Function> BlockAllocator<'_, F> {
         self.output.edits.push((self.at, Edit::Move { from, to }));
     }
 
-    /// Loads a value into a register that is free.
+    /// Loads a value into a free register.
     fn load(&mut self, vreg: VReg, register: PReg) {
         let slot = self.slot(vreg);
         self.move_to(slot, Allocation::reg(register));
@@ -280,7 +280,7 @@ impl<F: Function> BlockAllocator<'_, F> {
         self.free.remove(register);
     }
 
-    /// A register holds its value no longer.
+    /// Marks a register as free.
     fn release(&mut self, register: PReg) {
         self.values[self.holders[register.index()].vreg()].register = None;
         self.free.add(register);
@@ -291,7 +291,7 @@ impl<F: Function> BlockAllocator<'_, F> {
         value.shared || value.slot.is_valid()
     }
 
-    /// Where a value is in memory, or will be.
+    /// Stack slot of a value, allocated on first use.
     fn slot(&mut self, vreg: VReg) -> Allocation {
         if self.values[vreg.vreg()].slot.is_invalid() {
             let slot = self.new_slot(vreg.class());
@@ -314,7 +314,7 @@ impl<F: Function> BlockAllocator<'_, F> {
         lists.into_iter().find_map(|list| (list[class as usize] & free).into_iter().next())
     }
 
-    /// Takes a register, which is then free, that is not one of those to avoid.
+    /// Returns a free register outside `avoid`, evicting a value if necessary.
     fn take(&mut self, class: RegClass, avoid: PRegSet) -> PReg {
         if let Some(register) = self.find_free(class, avoid) {
             return register;
@@ -323,7 +323,7 @@ impl<F: Function> BlockAllocator<'_, F> {
         let all = environment.preferred_regs_by_class[class as usize]
             | environment.non_preferred_regs_by_class[class as usize];
         let candidates = all & avoid.invert();
-        // One after the other, so that what was loaded last stays longest.
+        // Round-robin eviction: the most recently loaded values stay longest.
         let next = candidates.into_iter().find(|register| register.index() > self.spilled_last);
         let register = next.or_else(|| candidates.into_iter().next());
         let register = register.expect("an instruction has fewer operands than there are registers");
@@ -332,7 +332,7 @@ impl<F: Function> BlockAllocator<'_, F> {
         register
     }
 
-    /// Puts the value of a register into memory, unless it is there already.
+    /// Stores the value of a register to its slot, unless it is there already.
     fn spill(&mut self, register: PReg) {
         let vreg = self.holders[register.index()];
         if !self.is_in_memory(vreg) {
@@ -342,7 +342,7 @@ impl<F: Function> BlockAllocator<'_, F> {
         self.release(register);
     }
 
-    /// Frees a register, for a value that must be there. What it holds goes elsewhere.
+    /// Frees a fixed register; its value moves to another register or to memory.
     fn vacate(&mut self, register: PReg, avoid: PRegSet) {
         if self.free.contains(register) {
             return;

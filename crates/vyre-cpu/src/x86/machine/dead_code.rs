@@ -1,18 +1,18 @@
 //! Dead-code elimination: instructions and block parameters without readers, and unreachable blocks.
 //!
-//! Mark and sweep: instructions with effects are needed, and so is everything that a needed instruction reads. Flags are followed like
-//! registers: an instruction that reads them marks the one that set them last.
+//! Mark and sweep: the roots are instructions with effects, and everything that a live instruction reads is live. Flags
+//! are tracked like registers: an instruction that reads them marks the instruction that set them last.
 
 use iced_x86::{Code, ConditionCode, Mnemonic};
 
 use super::{BlockId, End, Function, Reg};
 
-/// Removes dead code. The blocks that stay keep their order.
+/// Removes dead code. The order of the remaining blocks is preserved.
 pub(crate) fn eliminate_dead_code(function: &mut Function) {
     remove_unreachable(function);
     let marks = Marks::find(function);
 
-    // Arguments before parameters: which arguments stay is decided by the parameters they are for.
+    // Arguments first: the parameters decide which of them are kept.
     let mut keep = Vec::new();
     for block in 0..function.blocks.len() {
         let End::Jump(edge) = &function.blocks[block].end else { continue };
@@ -30,12 +30,12 @@ pub(crate) fn eliminate_dead_code(function: &mut Function) {
     }
 }
 
-/// Whether an instruction reads flags that an earlier one has set: jumps, `cmov` and `set`. Others that do are not selected.
+/// Returns whether an instruction reads flags: conditional jumps, `cmov` and `set`. No other flag readers are selected.
 pub(crate) fn reads_flags(code: Code) -> bool {
     code.condition_code() != ConditionCode::None
 }
 
-/// Whether flags are the same behind an instruction that may stand between one that sets flags and one that reads them.
+/// Returns whether an instruction preserves flags, so that it may stand between a flag writer and its reader.
 fn keeps_flags(code: Code) -> bool {
     let moves = [Mnemonic::Mov, Mnemonic::Movzx, Mnemonic::Movsx, Mnemonic::Movsxd, Mnemonic::Lea];
     reads_flags(code) || moves.contains(&code.mnemonic())
@@ -73,11 +73,11 @@ fn remove_unreachable(function: &mut Function) {
     }
 }
 
-/// Where a register is written.
+/// Definition of a register.
 #[derive(Clone, Copy)]
 enum Site {
     Nowhere,
-    /// By its position in the function.
+    /// Position in the function.
     Inst(u32),
     Param {
         block: u32,
@@ -85,7 +85,7 @@ enum Site {
     },
 }
 
-/// What is needed.
+/// Live registers and instructions.
 struct Marks {
     regs: Vec<bool>,
     /// By position in the function.
@@ -100,9 +100,9 @@ impl Marks {
     fn find(function: &Function) -> Self {
         let mut sites = vec![Site::Nowhere; function.classes.len()];
         let mut insts = Vec::new();
-        // Which instruction has set the flags that one finds, if any in the block has.
+        // Reaching definition of the flags in the block, for each instruction that reads them.
         let mut flags = Vec::new();
-        // A list of the blocks that jump to each block: the first, and for each the next one with the same target.
+        // Linked lists of the jumps to each block: the first one, and for each jump the next one with the same target.
         let mut first_jump = vec![None; function.blocks.len()];
         let mut next_jump = vec![None; function.blocks.len()];
         let mut live_insts = Vec::new();

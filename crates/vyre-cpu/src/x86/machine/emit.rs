@@ -1,7 +1,7 @@
-//! Writes machine code: an instruction at a time, at the end of the current block.
+//! Emitter of machine instructions, at the end of the current block.
 //!
-//! What differs between AVX2 and AVX-512 ends here: vectors have 8 or 16 lanes of 32 bits, and a *mask*, which is also what a
-//! bool that differs between lanes is, is a vector of ones and zeros or a register of bits.
+//! Abstracts over AVX2 and AVX-512: vectors have 8 or 16 lanes of 32 bits, and a *mask*, also the form of a divergent
+//! bool, is a vector with all bits of a lane set or none, or a `k` register.
 
 use iced_x86::Code;
 use rustc_hash::FxHashMap;
@@ -9,10 +9,10 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Address, Base, Block, BlockId, Class, Edge, End, Function, Implicit, Inst, Operand, Reg, Width};
 
-/// An instruction with vectors of 32 and of 64 bytes.
+/// Encodings with 32-byte and 64-byte vectors.
 pub(crate) type Pair = (Code, Code);
 
-/// The last source of an instruction.
+/// Last source operand of an instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     Reg(Reg),
@@ -43,16 +43,16 @@ impl From<Address> for Source {
 pub(crate) struct Emit {
     pub(crate) function: Function,
     pub(crate) at: BlockId,
-    /// The instruction of the program that code is written for.
+    /// Instruction of the program that code is being emitted for.
     pub(crate) origin: u32,
     constants: FxHashMap<(u64, bool), i32>,
-    /// Where the numbers of lanes are that [`Emit::pick_lanes`] takes.
+    /// Pool offsets of the lane numbers for [`Emit::pick_lanes`].
     picks: FxHashMap<[u8; 16], i32>,
-    /// Where constants of four words are.
+    /// Pool offsets of four-word constants.
     quads: FxHashMap<[u32; 4], i32>,
 }
 
-/// What a block is called with.
+/// Registers of a value, or arguments of a block.
 pub(crate) type Regs = SmallVec<[Reg; 4]>;
 
 impl Emit {
@@ -77,7 +77,7 @@ impl Emit {
         BlockId(self.function.blocks.len() as u32 - 1)
     }
 
-    /// Whether the current block has not ended yet.
+    /// Returns whether the current block has no terminator yet.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.function.blocks[self.at.0 as usize].end, End::Open)
     }
@@ -98,7 +98,7 @@ impl Emit {
         block.end = end;
     }
 
-    /// Ends the current block; what follows goes wherever the caller says next.
+    /// Ends the current block with a jump; the caller sets the next one.
     pub(crate) fn jump(&mut self, to: BlockId, arguments: &[Reg]) {
         debug_assert_eq!(self.function.blocks[to.0 as usize].params.len(), arguments.len());
         self.end(End::Jump(Edge { to, arguments: SmallVec::from_slice(arguments) }));
@@ -108,7 +108,7 @@ impl Emit {
         self.end(End::Return);
     }
 
-    /// Ends the current block by flags, and gives the blocks for "taken" and "not".
+    /// Ends the current block with a conditional jump; returns the blocks for taken and not taken.
     pub(crate) fn branch(&mut self, code: Code, cold_taken: bool, cold_other: bool) -> (BlockId, BlockId) {
         let cold = self.is_cold();
         let (taken, other) = (self.block(cold || cold_taken), self.block(cold || cold_other));
@@ -116,7 +116,7 @@ impl Emit {
         (taken, other)
     }
 
-    /// One register or another, by flags.
+    /// Selects between registers by flags, with a branch.
     pub(crate) fn either(&mut self, code: Code, cold_taken: bool, taken: Reg, other: Reg) -> Reg {
         let class = self.class(taken);
         let (to_taken, to_other) = self.branch(code, cold_taken, false);
@@ -130,12 +130,12 @@ impl Emit {
         result
     }
 
-    /// Jumps to a block, which has no parameters, by flags, or goes on.
+    /// Jumps by flags to a block without parameters; falls through otherwise.
     pub(crate) fn skip_to(&mut self, block: BlockId, code: Code) {
         self.jump_if(code, block, &[]);
     }
 
-    /// Jumps to a block by flags, or goes on.
+    /// Jumps to a block by flags; falls through otherwise.
     pub(crate) fn jump_if(&mut self, code: Code, block: BlockId, arguments: &[Reg]) {
         let cold = self.function.blocks[block.0 as usize].cold;
         let (skip, go) = self.branch(code, cold, false);
@@ -144,13 +144,13 @@ impl Emit {
         self.at = go;
     }
 
-    /// Goes on in another block, which has no parameters.
+    /// Continues in another block, which has no parameters.
     pub(crate) fn enter(&mut self, block: BlockId) {
         self.jump(block, &[]);
         self.at = block;
     }
 
-    /// Ends the current block by a scalar of 32 bits; gives a block for each case, and the one for all others.
+    /// Ends the current block with a switch on a 32-bit scalar; returns a block for each case, and the default block.
     pub(crate) fn switch(&mut self, selector: Reg, cases: &[u32]) -> Vec<BlockId> {
         let mut arms = Vec::with_capacity(cases.len() + 1);
         for &case in cases {
@@ -178,7 +178,7 @@ impl Emit {
         self.function.wide
     }
 
-    /// Bytes of a vector.
+    /// Bytes of a vector register.
     pub(crate) fn bytes(&self) -> i32 {
         if self.function.wide { 64 } else { 32 }
     }
@@ -204,7 +204,7 @@ impl Emit {
         insts.last_mut().expect("just pushed")
     }
 
-    /// An instruction that does nothing but write a new register, its first operand.
+    /// Emits an instruction without effects that defines a new register, its first operand.
     pub(crate) fn make(&mut self, code: Code, class: Class, width: Width, sources: &[Operand]) -> Reg {
         let to = self.reg(class);
         let inst = self.push(code, &[Operand::Def(to, width)], false);
@@ -212,13 +212,13 @@ impl Emit {
         to
     }
 
-    /// A new vector.
+    /// Emits an instruction that defines a new vector.
     fn vector(&mut self, pair: Pair, sources: &[Operand]) -> Reg {
         let (code, full) = (self.pick(pair), self.full());
         self.make(code, Class::Vector, full, sources)
     }
 
-    /// The same in another register.
+    /// Copies a register.
     pub(crate) fn copy(&mut self, a: Reg) -> Reg {
         match self.class(a) {
             Class::Scalar => self.s1(Code::Mov_r64_rm64, Width::Qword, a),
@@ -227,31 +227,31 @@ impl Emit {
         }
     }
 
-    /// A vector from another one.
+    /// Unary vector instruction.
     pub(crate) fn v1(&mut self, pair: Pair, a: impl Into<Source>) -> Reg {
         let a = a.into().operand(self.full());
         self.vector(pair, &[a])
     }
 
-    /// A vector from another one and an immediate.
+    /// Unary vector instruction with an immediate.
     pub(crate) fn v1i(&mut self, pair: Pair, a: Reg, immediate: u8) -> Reg {
         let a = Operand::Use(a, self.full());
         self.vector(pair, &[a, Operand::Byte(immediate as i8)])
     }
 
-    /// A vector from two.
+    /// Binary vector instruction.
     pub(crate) fn v2(&mut self, pair: Pair, a: Reg, b: impl Into<Source>) -> Reg {
         let full = self.full();
         self.vector(pair, &[Operand::Use(a, full), b.into().operand(full)])
     }
 
-    /// A vector from two and an immediate.
+    /// Binary vector instruction with an immediate.
     pub(crate) fn v2i(&mut self, pair: Pair, a: Reg, b: impl Into<Source>, immediate: u8) -> Reg {
         let full = self.full();
         self.vector(pair, &[Operand::Use(a, full), b.into().operand(full), Operand::Byte(immediate as i8)])
     }
 
-    /// A vector from three, of which the first is overwritten.
+    /// Ternary vector instruction that overwrites its first source.
     pub(crate) fn v3(&mut self, pair: Pair, a: Reg, b: Reg, c: impl Into<Source>) -> Reg {
         let (to, full) = (self.reg(Class::Vector), self.full());
         let c = c.into().operand(full);
@@ -260,35 +260,35 @@ impl Emit {
         to
     }
 
-    /// A vector whose lanes are twice as wide as those of the source, of which it takes half.
+    /// Widening vector instruction: reads half a vector.
     pub(crate) fn widen(&mut self, pair: Pair, a: impl Into<Source>) -> Reg {
         let a = a.into().operand(self.half());
         self.vector(pair, &[a])
     }
 
-    /// Half a vector whose lanes are half as wide as those of the source.
+    /// Narrowing vector instruction: writes half a vector.
     pub(crate) fn narrow(&mut self, pair: Pair, a: Reg) -> Reg {
         let (code, a) = (self.pick(pair), Operand::Use(a, self.full()));
         self.make(code, Class::Vector, self.half(), &[a])
     }
 
-    /// Lanes of f32 rounded to f16 and back.
+    /// Rounds f32 lanes to f16 and back.
     pub(crate) fn quantize(&mut self, a: Reg) -> Reg {
         let (half, full) = (self.half(), self.full());
         let code = self.pick((Code::VEX_Vcvtps2ph_xmmm128_ymm_imm8, Code::EVEX_Vcvtps2ph_ymmm256_k1z_zmm_imm8_sae));
-        // To nearest, ties to even.
+        // Round to nearest, ties to even.
         let halves = self.make(code, Class::Vector, half, &[Operand::Use(a, full), Operand::Byte(0)]);
         self.widen((Code::VEX_Vcvtph2ps_ymm_xmmm128, Code::EVEX_Vcvtph2ps_zmm_k1z_ymmm256_sae), halves)
     }
 
-    /// The upper half of a vector.
+    /// Upper half of a vector.
     pub(crate) fn upper(&mut self, a: Reg) -> Reg {
         let code = self.pick((Code::VEX_Vextracti128_xmmm128_ymm_imm8, Code::EVEX_Vextracti64x4_ymmm256_k1z_zmm_imm8));
         let a = Operand::Use(a, self.full());
         self.make(code, Class::Vector, self.half(), &[a, Operand::Byte(1)])
     }
 
-    /// A vector with these halves.
+    /// Joins two halves to a vector.
     pub(crate) fn join(&mut self, low: Reg, high: Reg) -> Reg {
         let pair = (Code::VEX_Vinserti128_ymm_ymm_xmmm128_imm8, Code::EVEX_Vinserti64x4_zmm_k1z_zmm_ymmm256_imm8);
         let (low, high) = (Operand::Use(low, self.full()), Operand::Use(high, self.half()));
@@ -305,7 +305,7 @@ impl Emit {
         self.push(code, &[Operand::Memory(address), Operand::Use(value, full)], true);
     }
 
-    /// Stores past the caches. The address is a multiple of the size of a vector.
+    /// Non-temporal store. The address is a multiple of the vector size.
     pub(crate) fn stream(&mut self, address: Address, value: Reg) {
         let code = self.pick((Code::VEX_Vmovntps_m256_ymm, Code::EVEX_Vmovntps_m512_zmm));
         let full = self.full();
@@ -318,19 +318,19 @@ impl Emit {
         self.push(code, &[Operand::Memory(address), Operand::Use(value, half)], true);
     }
 
-    /// A vector whose first four elements are those at an address.
+    /// Loads four elements into the lowest 128 bits.
     pub(crate) fn load_quad(&mut self, address: Address) -> Reg {
         let code = self.pick((Code::VEX_Vmovups_xmm_xmmm128, Code::EVEX_Vmovups_xmm_k1z_xmmm128));
         self.make(code, Class::Vector, Width::Xmm, &[Operand::Memory(address)])
     }
 
-    /// A vector with other elements, which are at an address, in one of its quarters or halves.
+    /// Inserts four elements from memory into the 128-bit part `part` of a vector.
     pub(crate) fn insert_quad(&mut self, vector: Reg, address: Address, part: u8) -> Reg {
         let pair = (Code::VEX_Vinsertf128_ymm_ymm_xmmm128_imm8, Code::EVEX_Vinserti32x4_zmm_k1z_zmm_xmmm128_imm8);
         self.v2i(pair, vector, address, part)
     }
 
-    /// Stores one of the quarters or halves of a vector.
+    /// Stores the 128-bit part `part` of a vector.
     pub(crate) fn store_quad(&mut self, address: Address, vector: Reg, part: u8) {
         let full = self.full();
         let code = self.pick((Code::VEX_Vextractf128_xmmm128_ymm_imm8, Code::EVEX_Vextracti32x4_xmmm128_k1z_zmm_imm8));
@@ -343,7 +343,7 @@ impl Emit {
         }
     }
 
-    /// All lanes get the element at an address.
+    /// Broadcasts an element from memory.
     pub(crate) fn broadcast_from(&mut self, address: Address, of_64: bool) -> Reg {
         let pair = if of_64 {
             (Code::VEX_Vbroadcastsd_ymm_m64, Code::EVEX_Vbroadcastsd_zmm_k1z_xmmm64)
@@ -353,7 +353,7 @@ impl Emit {
         self.v1(pair, address)
     }
 
-    /// All lanes get a scalar.
+    /// Broadcasts a scalar.
     pub(crate) fn broadcast(&mut self, scalar: Reg, of_64: bool) -> Reg {
         let scalar = Operand::Use(scalar, if of_64 { Width::Qword } else { Width::Dword });
         let pick = |narrow: Code, wide: Code| if of_64 { wide } else { narrow };
@@ -367,14 +367,14 @@ impl Emit {
         self.vector((code, Code::INVALID), &[Operand::Use(first, Width::Xmm)])
     }
 
-    /// The first lane.
+    /// Extracts the first lane.
     pub(crate) fn first_lane(&mut self, vector: Reg, of_64: bool) -> Reg {
         let (code, width) =
             if of_64 { (Code::VEX_Vmovq_rm64_xmm, Width::Qword) } else { (Code::VEX_Vmovd_rm32_xmm, Width::Dword) };
         self.make(code, Class::Scalar, width, &[Operand::Use(vector, Width::Xmm)])
     }
 
-    /// A constant in all lanes, as a source.
+    /// Pool address of a constant in all lanes.
     pub(crate) fn constant(&mut self, bits: u64, of_64: bool) -> Address {
         let lanes = if of_64 { self.bytes() / 8 } else { self.bytes() / 4 };
         let pool = &mut self.function.pool;
@@ -392,7 +392,7 @@ impl Emit {
         Address { base: Base::Pool, index: None, displacement: offset }
     }
 
-    /// Four words in each 128 bits, as a source.
+    /// Pool address of four words in each 128 bits.
     pub(crate) fn constant_quad(&mut self, words: [u32; 4]) -> Address {
         let (times, pool) = (self.bytes() / 16, &mut self.function.pool);
         let offset = *self.quads.entry(words).or_insert_with(|| {
@@ -405,11 +405,11 @@ impl Emit {
         Address { base: Base::Pool, index: None, displacement: offset }
     }
 
-    /// 0, 1, 2, … as 32-bit lanes, starting from a number.
+    /// Pool address of the 32-bit lanes start, start + 1, start + 2, ….
     pub(crate) fn iota(&mut self, start: u32) -> Address {
         let lanes = self.bytes() as u32 / 4;
         let pool = &mut self.function.pool;
-        // No constant of 64 bits is looked up by this key: its low half is never shifted.
+        // No 32-bit constant has this key: the high half of theirs is 0.
         let offset = *self.constants.entry((u64::from(start) | 0xffff_ffff << 32, false)).or_insert_with(|| {
             let offset = pool.len() as i32;
             for lane in 0..lanes {
@@ -429,19 +429,19 @@ impl Emit {
     }
 
     pub(crate) fn zero(&mut self) -> Reg {
-        // A load, not a register combined with itself: that would read a register that was never written.
+        // A load instead of a self-XOR, which would read an undefined register.
         let address = self.constant(0, false);
         self.load(address)
     }
 
-    // Lanes of 32 bits that change places.
+    // Lane permutations, 32 bits.
 
-    /// Each lane gets the one whose number it has in `from`, modulo their count.
+    /// Lane `i` of the result is lane `from[i]`, modulo the lane count.
     pub(crate) fn permute(&mut self, from: Reg, lanes: Reg) -> Reg {
         self.v2((Code::VEX_Vpermd_ymm_ymm_ymmm256, Code::EVEX_Vpermd_zmm_k1z_zmm_zmmm512b32), from, lanes)
     }
 
-    /// The lanes of a mask moved to the front, and zeros. Only AVX-512 has that.
+    /// Compresses the lanes of a mask to the front, and fills with zeros. AVX-512 only.
     pub(crate) fn compress(&mut self, mask: Reg, lanes: Reg) -> Reg {
         let (to, full) = (self.reg(Class::Vector), self.full());
         let operands = [Operand::Def(to, full), Operand::Use(lanes, full)];
@@ -450,9 +450,9 @@ impl Emit {
         to
     }
 
-    /// The numbers of the bits that are set in the low byte of a scalar, ascending, then zeros: eight lanes of 32 bits.
+    /// Indices of the bits set in the low byte of a scalar, ascending, then zeros, as eight 32-bit lanes.
     pub(crate) fn set_bits(&mut self, bits: Reg) -> Reg {
-        // A byte of ones for each bit, by which the numbers of the bytes are extracted.
+        // Spreads each bit to a byte of ones, which then selects index bytes with `pext`.
         let ones = self.immediate(0x0101_0101_0101_0101);
         let spread = self.make_scalar_2(Code::VEX_Pdep_r64_r64_rm64, bits, ones);
         let factor = self.immediate(0xff);
@@ -464,13 +464,13 @@ impl Emit {
         self.vector((Code::VEX_Vpmovzxbd_ymm_xmmm64, Code::INVALID), &[Operand::Use(packed, Width::Xmm)])
     }
 
-    /// A scalar of 64 bits from two.
+    /// Binary 64-bit scalar instruction.
     fn make_scalar_2(&mut self, code: Code, a: Reg, b: Reg) -> Reg {
         let operands = [Operand::Use(a, Width::Qword), Operand::Use(b, Width::Qword)];
         self.make(code, Class::Scalar, Width::Qword, &operands)
     }
 
-    /// The lanes with these numbers of two vectors of 16: those of the second begin with 16. Only AVX-512 has that.
+    /// Permutes two vectors of 16 lanes by constant lane numbers; those of the second start at 16. AVX-512 only.
     pub(crate) fn pick_lanes(&mut self, lanes: [u8; 16], a: Reg, b: impl Into<Source>) -> Reg {
         let pool = &mut self.function.pool;
         let displacement = *self.picks.entry(lanes).or_insert_with(|| {
@@ -482,7 +482,7 @@ impl Emit {
         self.v3((Code::INVALID, Code::EVEX_Vpermi2d_zmm_k1z_zmm_zmmm512b32), lanes, a, b)
     }
 
-    /// Each lane gets the one that is so far below it, and the lowest ones a constant.
+    /// Shifts lanes up by `distance`, and fills the lowest ones with a constant.
     pub(crate) fn shift_up(&mut self, lanes: Reg, distance: u32, fill: u64) -> Reg {
         let fill = self.constant(fill, false);
         if self.wide() {
@@ -490,7 +490,7 @@ impl Emit {
             let pair = (Code::INVALID, Code::EVEX_Valignd_zmm_k1z_zmm_zmmm512b32_imm8);
             return self.v2i(pair, lanes, fill, 16 - distance as u8);
         }
-        // Below each half, what is below it.
+        // For each half, the half below it.
         let below = self.v2i((Code::VEX_Vperm2i128_ymm_ymm_ymmm256_imm8, Code::INVALID), lanes, fill, 0x02);
         if distance == 4 {
             return below;
@@ -499,7 +499,7 @@ impl Emit {
         self.v2i(align, lanes, below, 16 - 4 * distance as u8)
     }
 
-    /// Each lane gets the one whose number differs by a power of two.
+    /// Exchanges lanes whose numbers differ by a power of two (butterfly).
     pub(crate) fn swap_lanes(&mut self, lanes: Reg, distance: u32) -> Reg {
         let shuffle = (Code::VEX_Vpshufd_ymm_ymmm256_imm8, Code::EVEX_Vpshufd_zmm_k1z_zmmm512b32_imm8);
         let quarters = Code::EVEX_Vshufi32x4_zmm_k1z_zmm_zmmm512b32_imm8;
@@ -542,7 +542,7 @@ impl Emit {
         if self.wide() { self.k2(Code::VEX_Kxorw_kr_kr_kr, a, b) } else { self.v2(XOR, a, b) }
     }
 
-    /// `b` without `a`.
+    /// `b & !a`.
     pub(crate) fn mask_and_not(&mut self, a: Reg, b: Reg) -> Reg {
         if self.wide() { self.k2(Code::VEX_Kandnw_kr_kr_kr, a, b) } else { self.v2(AND_NOT, a, b) }
     }
@@ -555,17 +555,17 @@ impl Emit {
         self.v2(XOR, a, ones)
     }
 
-    /// `a` where the mask is set, `b` elsewhere; lanes of 32 bits.
+    /// Selects `a` where the mask is set, `b` elsewhere; 32-bit lanes.
     pub(crate) fn blend(&mut self, mask: Reg, a: Reg, b: Reg) -> Reg {
         self.blend_lanes(mask, a, b, false)
     }
 
-    /// `a` where the mask is set, `b` elsewhere. A mask for lanes of 64 bits has them, too.
+    /// Selects `a` where the mask is set, `b` elsewhere. For 64-bit lanes, the mask has 64-bit lanes, too.
     pub(crate) fn blend_lanes(&mut self, mask: Reg, a: Reg, b: Reg, of_64: bool) -> Reg {
         let full = self.full();
         let (a, b) = (Operand::Use(a, full), Operand::Use(b, full));
         if !self.wide() {
-            // Lanes of 64 bits have a mask of as many bytes: one instruction does for both.
+            // 64-bit masks have all bits of a lane set, so the 32-bit blend works for both.
             let pair = (Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, Code::INVALID);
             return self.vector(pair, &[b, a, Operand::Use(mask, full)]);
         }
@@ -578,7 +578,7 @@ impl Emit {
         to
     }
 
-    /// One mask or another.
+    /// Selects between masks.
     pub(crate) fn blend_masks(&mut self, mask: Reg, a: Reg, b: Reg) -> Reg {
         if self.wide() {
             let (a, b) = (self.mask_and(mask, a), self.mask_and_not(mask, b));
@@ -588,7 +588,7 @@ impl Emit {
         }
     }
 
-    /// A mask as a vector of ones and zeros.
+    /// A mask as a vector with all bits of a lane set or none.
     pub(crate) fn mask_to_vector(&mut self, mask: Reg) -> Reg {
         if !self.wide() {
             return mask;
@@ -596,7 +596,7 @@ impl Emit {
         self.vector((Code::INVALID, Code::EVEX_Vpmovm2d_zmm_kr), &[Operand::Use(mask, Width::Mask)])
     }
 
-    /// The lanes that are not zero.
+    /// Mask of the nonzero lanes.
     pub(crate) fn mask_from_vector(&mut self, vector: Reg) -> Reg {
         if !self.wide() {
             let zero = self.constant(0, false);
@@ -607,14 +607,14 @@ impl Emit {
         self.make(Code::EVEX_Vptestmd_kr_k1_zmm_zmmm512b32, Class::Mask, Width::Mask, &[vector, vector])
     }
 
-    /// A bit for each lane, in a scalar.
+    /// One bit per lane, in a scalar.
     pub(crate) fn mask_bits(&mut self, mask: Reg) -> Reg {
         let (code, width) =
             if self.wide() { (Code::VEX_Kmovw_r32_kr, Width::Mask) } else { (Code::VEX_Vmovmskps_r32_ymm, Width::Ymm) };
         self.make(code, Class::Scalar, Width::Dword, &[Operand::Use(mask, width)])
     }
 
-    /// The mask for the lanes of 64 bits in one half.
+    /// Mask for the 64-bit lanes in one half.
     pub(crate) fn mask_half(&mut self, mask: Reg, upper: bool) -> Reg {
         if self.wide() {
             if !upper {
@@ -627,12 +627,12 @@ impl Emit {
         self.widen((Code::VEX_Vpmovsxdq_ymm_xmmm128, Code::INVALID), half)
     }
 
-    /// One mask of the masks for the lanes of 64 bits in two halves.
+    /// Joins the masks of the 64-bit lanes in two halves.
     pub(crate) fn mask_of_halves(&mut self, low: Reg, high: Reg) -> Reg {
         if self.wide() { self.k2(Code::VEX_Kunpckbw_kr_kr_kr, high, low) } else { self.low_halves(low, high) }
     }
 
-    /// The lower halves of the 64-bit lanes of two vectors.
+    /// Lower halves of the 64-bit lanes of two vectors.
     pub(crate) fn low_halves(&mut self, low: Reg, high: Reg) -> Reg {
         if self.wide() {
             let pair = (Code::INVALID, Code::EVEX_Vpmovqd_ymmm256_k1z_zmm);
@@ -643,7 +643,7 @@ impl Emit {
         self.v1i((Code::VEX_Vpermq_ymm_ymmm256_imm8, Code::INVALID), mixed, 0xd8)
     }
 
-    /// Compares lanes and gives a mask; the codes are of compares with a predicate, the last operand.
+    /// Compares lanes to a mask; the encodings take the predicate as last operand.
     pub(crate) fn compare(&mut self, pair: Pair, a: Reg, b: impl Into<Source>, predicate: u8) -> Reg {
         let full = self.full();
         let sources = [Operand::Use(a, full), b.into().operand(full), Operand::Byte(predicate as i8)];
@@ -687,42 +687,42 @@ impl Emit {
         }
     }
 
-    /// A scalar from one source.
+    /// Unary scalar instruction.
     pub(crate) fn s1(&mut self, code: Code, width: Width, a: impl Into<Source>) -> Reg {
         self.s1_of(code, width, width, a)
     }
 
-    /// A scalar from one source of another width.
+    /// Unary scalar instruction with a source of another width.
     pub(crate) fn s1_of(&mut self, code: Code, to_width: Width, width: Width, a: impl Into<Source>) -> Reg {
         self.make(code, Class::Scalar, to_width, &[a.into().operand(width)])
     }
 
-    /// A scalar from one that is overwritten.
+    /// Unary scalar instruction that overwrites its source.
     pub(crate) fn s1_in_place(&mut self, code: Code, width: Width, a: Reg) -> Reg {
         let to = self.reg(Class::Scalar);
         self.push(code, &[Operand::Update { from: a, to, width }], false);
         to
     }
 
-    /// A scalar from two, of which the first is overwritten.
+    /// Binary scalar instruction that overwrites its first source.
     pub(crate) fn s2(&mut self, code: Code, width: Width, a: Reg, b: impl Into<Source>) -> Reg {
         self.s1i(code, width, a, b.into().operand(width))
     }
 
-    /// A scalar from one, which is overwritten, and an immediate.
+    /// Scalar instruction with an immediate that overwrites its source.
     pub(crate) fn s1i(&mut self, code: Code, width: Width, a: Reg, immediate: Operand) -> Reg {
         let to = self.reg(Class::Scalar);
         self.push(code, &[Operand::Update { from: a, to, width }, immediate], false);
         to
     }
 
-    /// A scalar of 32 bits that is 1 if a condition holds, by the flags that were set last.
+    /// Sets a 32-bit scalar to 1 if a condition holds by the current flags, otherwise to 0.
     pub(crate) fn set(&mut self, code: Code) -> Reg {
         let byte = self.make(code, Class::Scalar, Width::Byte, &[]);
         self.s1_of(Code::Movzx_r32_rm8, Width::Dword, Width::Byte, byte)
     }
 
-    /// The address of something.
+    /// Computes an address.
     pub(crate) fn lea(&mut self, address: Address, width: Width) -> Reg {
         let code = if width == Width::Dword { Code::Lea_r32_m } else { Code::Lea_r64_m };
         self.make(code, Class::Scalar, width, &[Operand::Memory(address)])
@@ -743,13 +743,13 @@ impl Emit {
         self.push(code, &[Operand::Memory(address), Operand::Use(value, width)], true);
     }
 
-    /// Changes memory with a scalar; at once for all threads if it is shared.
+    /// Read-modify-write of memory with a scalar, with a lock prefix if shared.
     pub(crate) fn update(&mut self, code: Code, address: Address, operand: Reg, width: Width, shared: bool) {
         let operands = [Operand::Memory(address), Operand::Use(operand, width)];
         self.push(code, &operands, true).locked = shared;
     }
 
-    /// Changes memory with a scalar, and gives what it was; at once for all threads if it is shared.
+    /// Read-modify-write of memory that returns the old value, with a lock prefix if shared.
     pub(crate) fn fetch(&mut self, code: Code, address: Address, operand: Reg, width: Width, shared: bool) -> Reg {
         let to = self.reg(Class::Scalar);
         let operands = [Operand::Memory(address), Operand::Update { from: operand, to, width }];
@@ -757,7 +757,7 @@ impl Emit {
         to
     }
 
-    /// Replaces memory by `new` if it equals `expected`, which the zero flag tells, and gives what it was.
+    /// Compare-exchange of memory: sets the zero flag on success, and returns the old value.
     pub(crate) fn compare_exchange(
         &mut self,
         address: Address,
@@ -775,7 +775,7 @@ impl Emit {
         old
     }
 
-    /// Sets flags by comparing.
+    /// Compares scalars, to set flags.
     pub(crate) fn cmp(&mut self, a: Reg, b: impl Into<Source>, width: Width) {
         let code = if width == Width::Dword { Code::Cmp_r32_rm32 } else { Code::Cmp_r64_rm64 };
         let b = b.into().operand(width);
@@ -787,24 +787,24 @@ impl Emit {
         self.push(code, &[Operand::Use(a, width), Operand::Dword(b)], false);
     }
 
-    /// Sets the zero flag if a scalar of 32 bits is 0.
+    /// Compares a 32-bit scalar with 0, to set flags.
     pub(crate) fn test(&mut self, a: Reg) {
         self.push(Code::Test_rm32_r32, &[Operand::Use(a, Width::Dword), Operand::Use(a, Width::Dword)], false);
     }
 
-    /// Calls a function whose address is in the context and that keeps all registers.
+    /// Calls a function that preserves all registers, whose address is in the context.
     pub(crate) fn call(&mut self, function: Address, arguments: &[(Reg, iced_x86::Register)]) {
         let inst = self.push(Code::Call_rm64, &[Operand::Memory(function)], true);
         inst.implicit = arguments.iter().map(|&(reg, register)| Implicit::Use(reg, register)).collect();
     }
 }
 
-/// An address in the context, in scratch memory, or from a register.
+/// Address with a base and a displacement.
 pub(crate) fn at(base: Base, displacement: i32) -> Address {
     Address { base, index: None, displacement }
 }
 
-/// An element of an array.
+/// Address of an array element.
 pub(crate) fn element(base: Reg, index: Reg, scale: u8, displacement: i32) -> Address {
     Address { base: Base::Reg(base), index: Some((index, Width::Qword, scale)), displacement }
 }

@@ -1,7 +1,7 @@
-//! Turns a function whose registers are chosen into bytes.
+//! Encoding: from a function with allocated registers to bytes.
 //!
-//! Blocks are encoded one by one without the jumps between them; then it is decided where each block stands and how long the
-//! jumps have to be; then everything is put together. Constants follow the code.
+//! Blocks are encoded first without their jumps; then block order and jump lengths are chosen (branch relaxation); then
+//! everything is concatenated. The constant pool follows the code.
 //!
 //! The stack frame, from the stack pointer up: spilled values, the scratch area, the stack pointer of the caller, and the
 //! floating point state (MXCSR) of the caller. It is aligned to 64 bytes.
@@ -15,35 +15,35 @@ use super::{Address, Base, BlockId, Class, End, Function, Inst, Operand, Width};
 use crate::stack::MAX_FRAME;
 use crate::x86::Error;
 
-/// The origin of instructions that belong to no instruction of the program.
+/// Origin of machine instructions without a program instruction.
 pub(crate) const NO_ORIGIN: u32 = u32::MAX;
 
-/// Rounds to nearest, keeps denormal numbers and masks all exceptions.
+/// Default floating-point state: round to nearest, keep denormals, mask all exceptions.
 const DEFAULT_MXCSR: i32 = 0x1f80;
 
-/// What entry points and constants are aligned to.
+/// Alignment of entry points and constants.
 const ALIGNMENT: usize = 64;
 
-/// What headers of loops are aligned to.
+/// Alignment of loop headers.
 const LOOP_ALIGNMENT: usize = 32;
 
-/// The size of a page of the stack, which may end in a page that must be touched before those below.
+/// Stack page size: pages must be touched in order, because the guard page follows the last one.
 const PAGE: i32 = 4096;
 
-/// Machine code. It may stand at any address that is a multiple of 64.
+/// Machine code, position-independent at multiples of 64.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoded {
-    /// The code, and from `pool` on the constants.
+    /// Code, followed by the constant pool.
     pub(crate) bytes: Vec<u8>,
-    /// How many bytes of code.
+    /// Size of the code in bytes.
     pub(crate) code_size: u32,
-    /// Where the constants start.
+    /// Offset of the constant pool.
     pub(crate) pool: u32,
-    /// From which offset on the code was made for which origin.
+    /// Offset and origin wherever the origin changes.
     pub(crate) marks: Vec<(u32, u32)>,
 }
 
-/// Encodes one function after the other.
+/// Encoder, with buffers reused between functions.
 pub(crate) struct Encoder {
     encoder: iced_x86::Encoder,
 }
@@ -84,7 +84,7 @@ impl Encoder {
     }
 }
 
-/// Where things are in the stack frame.
+/// Stack frame layout.
 struct Frame {
     /// Registers to save, besides the one for the context.
     saved: Vec<Register>,
@@ -115,14 +115,14 @@ impl Frame {
     }
 }
 
-/// The bytes of a block, without the jump at its end.
+/// Encoded bytes of a block, without its jump.
 struct Body {
-    /// Of the bytes that were written.
+    /// Range in the written bytes.
     bytes: Range<usize>,
     exit: Exit,
 }
 
-/// How control leaves a block, with blocks by their position in the order of [`Registers::order`].
+/// Exit of a block; blocks are numbered by their position in [`Registers::order`].
 #[derive(Clone, Copy)]
 enum Exit {
     Jump(usize),
@@ -135,17 +135,17 @@ enum Exit {
     Return,
 }
 
-/// A place in the code that refers to a constant.
+/// Relocation: a reference from code to a constant.
 struct PoolAddress {
-    /// Of the 32 bits that hold the distance.
+    /// Position of the 32-bit displacement.
     field: usize,
-    /// Of the end of the instruction, which the distance counts from.
+    /// End of the instruction, the base of the displacement.
     end: usize,
-    /// In the pool.
+    /// Offset in the pool.
     offset: i32,
 }
 
-/// Writes instructions one after the other.
+/// Writes instructions sequentially.
 struct Writer<'a> {
     encoder: &'a mut iced_x86::Encoder,
     frame: &'a Frame,
@@ -165,7 +165,7 @@ impl Writer<'_> {
         if frame.size < PAGE {
             self.emit(&Instruction::with2(Code::Sub_rm64_imm32, Register::RSP, frame.size))?;
         } else {
-            // Touches each page, so that a stack that is too small ends in its guard page.
+            // Stack probes: touches each page, so that an overflow hits the guard page.
             let lowest = MemoryOperand::with_base_displ(Register::RSP, -i64::from(frame.size));
             self.emit(&Instruction::with2(Code::Lea_r64_m, Register::R11, lowest))?;
             let start = self.position;
@@ -196,7 +196,7 @@ impl Writer<'_> {
         self.emit(&Ok(Instruction::with(Code::Retnq)))
     }
 
-    /// Writes all blocks.
+    /// Writes the bodies of all blocks.
     fn bodies(&mut self, function: &Function, registers: &Registers<'_>) -> Result<Vec<Body>, Error> {
         let order = registers.order();
         let mut positions = vec![0; function.blocks.len()];
@@ -209,7 +209,7 @@ impl Writer<'_> {
         for (position, &id) in order.iter().enumerate() {
             let block = &function.blocks[id.0 as usize];
             let start = self.position;
-            // One more position than instructions: the jump.
+            // One position more than instructions: the jump.
             let mut insts = block.insts.iter();
             for index in registers.insts(position) {
                 while let Some((_, from, to)) = moves.next_if(|&(before, _, _)| before == index) {
@@ -290,7 +290,7 @@ impl Writer<'_> {
         self.emit(&instruction)
     }
 
-    /// Writes an instruction with the given registers.
+    /// Encodes an instruction with allocated registers.
     fn inst(&mut self, inst: &Inst, registers: &mut impl Iterator<Item = u8>) -> Result<(), Error> {
         let mut next = || registers.next().ok_or(Error::Malformed("too few registers"));
         let mut instruction = with_immediate(inst)?;
@@ -302,7 +302,7 @@ impl Writer<'_> {
                 }
                 Operand::Update { width, .. } => {
                     set_register(&mut instruction, position, register(next()?, width))?;
-                    // What is written is in the same register.
+                    // An updated operand has a use and a definition in the same register.
                     next()?;
                 }
                 Operand::Byte(_) | Operand::Dword(_) | Operand::Qword(_) => {}
@@ -313,7 +313,7 @@ impl Writer<'_> {
                         Base::Context => (CONTEXT, displacement),
                         Base::Scratch => (Register::RSP, self.frame.scratch + displacement),
                         Base::Pool => {
-                            // The distance is filled in once it is known; until then, the address is that of the code.
+                            // The displacement is filled in later; until then, the address is that of the instruction.
                             pool_offset = Some(displacement);
                             (Register::RIP, self.position as i32)
                         }
@@ -324,7 +324,7 @@ impl Writer<'_> {
                         instruction.set_memory_index_scale(u32::from(scale));
                     }
                     instruction.set_memory_displacement64(i64::from(displacement) as u64);
-                    // The encoder chooses the shortest form that holds the displacement if it may have 8 bits.
+                    // The encoder chooses the shortest displacement if 8 bits are allowed.
                     instruction.set_memory_displ_size(u32::from(displacement != 0));
                 }
             }
@@ -334,7 +334,7 @@ impl Writer<'_> {
             instruction.set_zeroing_masking(inst.zeroing);
         }
         instruction.set_has_lock_prefix(inst.locked);
-        // The count of a shift, which is an operand to iced.
+        // Shift count, which iced represents as an operand.
         if instruction.op_count() as usize == inst.operands.len() + 1 {
             set_register(&mut instruction, inst.operands.len() as u32, Register::CL)?;
         }
@@ -348,7 +348,7 @@ impl Writer<'_> {
     }
 }
 
-/// Starts an instruction with its immediate, if it has one: it is the last operand, and iced knows its form for the encoding.
+/// Starts an instruction with its immediate, if any: the last operand, whose form iced derives from the encoding.
 fn with_immediate(inst: &Inst) -> Result<Instruction, Error> {
     let none = Register::None;
     let last = inst.operands.last().copied();
@@ -358,7 +358,7 @@ fn with_immediate(inst: &Inst) -> Result<Instruction, Error> {
         Some(Operand::Qword(value)) => {
             return match inst.operands.len() {
                 2 => Ok(Instruction::with2(inst.code, none, value)?),
-                _ => Err(Error::Malformed("a 64-bit immediate that is not one of two operands")),
+                _ => Err(Error::Malformed("a 64-bit immediate in an instruction without exactly two operands")),
             };
         }
         Some(Operand::Def(..) | Operand::Use(..) | Operand::Update { .. } | Operand::Memory(_)) | None => {
@@ -385,19 +385,20 @@ fn stack(offset: i32) -> MemoryOperand {
     MemoryOperand::with_base_displ(Register::RSP, i64::from(offset))
 }
 
-/// The number of a conditional jump's condition in its encoding, which iced lists from 1 on. The opposite differs in the lowest bit.
+/// Condition number in the encoding of a conditional jump, which iced counts from 1. The lowest bit inverts the
+/// condition.
 fn condition(code: Code) -> Option<u8> {
     (code.condition_code() as u8).checked_sub(ConditionCode::o as u8)
 }
 
-/// Makes jumps to blocks that only jump go where these go.
+/// Jump threading: redirects jumps to empty blocks to their final targets.
 fn thread_jumps(bodies: &mut [Body]) {
     let next = |bodies: &[Body], position: usize| match bodies[position].exit {
         Exit::Jump(to) if bodies[position].bytes.is_empty() => to,
         Exit::Jump(_) | Exit::Branch { .. } | Exit::Return => position,
     };
     let last = |bodies: &[Body], mut position: usize| {
-        // An empty loop has no last block.
+        // A cycle of empty blocks has no final target.
         for _ in 0..bodies.len() {
             let to = next(bodies, position);
             if to == position {
@@ -419,12 +420,12 @@ fn thread_jumps(bodies: &mut [Body]) {
     }
 }
 
-/// A jump at the end of a block.
+/// Jump at the end of a block.
 struct Jump {
-    /// Always, if there is none.
+    /// `None`: unconditional.
     condition: Option<u8>,
     to: usize,
-    /// Whether the distance has 32 bits; it has 8 otherwise.
+    /// 32-bit distance instead of 8-bit.
     long: bool,
 }
 
@@ -438,7 +439,7 @@ impl Jump {
     }
 }
 
-/// A block at its place.
+/// A block in the final layout.
 struct Placed {
     bytes: Range<usize>,
     jumps: Vec<Jump>,
@@ -446,11 +447,11 @@ struct Placed {
     start: usize,
 }
 
-/// Where all blocks stand.
+/// Final layout of all blocks.
 struct Layout {
     prologue: usize,
     blocks: Vec<Placed>,
-    /// By position in the order of the allocator: the place among the blocks.
+    /// Position in the layout, by position in the allocator's order.
     places: Vec<usize>,
     size: usize,
 }
@@ -495,7 +496,7 @@ impl Layout {
             })
             .collect();
         let mut layout = Self { prologue, blocks, places, size: 0 };
-        // Jumps that turn out too short become long and stay so, hence this comes to an end.
+        // Branch relaxation: jumps only grow, so the loop terminates.
         loop {
             layout.assign();
             if !layout.lengthen() {
@@ -508,7 +509,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Decides where blocks start.
+    /// Assigns start offsets to blocks.
     fn assign(&mut self) {
         let mut position = self.prologue;
         for block in &mut self.blocks {
@@ -518,7 +519,7 @@ impl Layout {
         self.size = position;
     }
 
-    /// Makes jumps long whose distance does not fit into 8 bits.
+    /// Lengthens jumps whose distance exceeds 8 bits.
     fn lengthen(&mut self) -> bool {
         let mut changed = false;
         for place in 0..self.blocks.len() {
@@ -549,7 +550,7 @@ impl Layout {
         let mut add = |range: Range<usize>, out: &mut Vec<u8>| -> Result<(), Error> {
             let start = out.len();
             out.extend_from_slice(&bytes[range.clone()]);
-            // The mark that holds at the start, which may have been set before.
+            // The mark in effect at the start may precede it.
             let first = marks.partition_point(|&(at, _)| at as usize <= range.start).saturating_sub(1);
             for &(at, origin) in marks[first..].iter().take_while(|&&(at, _)| (at as usize) < range.end) {
                 out_marks.push(((start + (at as usize).saturating_sub(range.start)) as u32, origin));
@@ -584,7 +585,7 @@ impl Layout {
             }
         }
         let code_size = out.len() as u32;
-        // Breakpoints, which nothing ever reaches.
+        // Unreachable breakpoints.
         out.resize(pool, 0xcc);
         out.extend_from_slice(&function.pool);
         out_marks.dedup_by_key(|&mut (_, origin)| origin);
@@ -592,7 +593,7 @@ impl Layout {
     }
 }
 
-/// The blocks that are still reached once jumps do not go through empty ones.
+/// Blocks still reachable after jump threading.
 fn reached(bodies: &[Body]) -> Vec<bool> {
     let mut reached = vec![false; bodies.len()];
     let mut work = vec![0];
@@ -608,7 +609,7 @@ fn reached(bodies: &[Body]) -> Vec<bool> {
     reached
 }
 
-/// Fills up with instructions that do nothing, as few as possible.
+/// Pads with the fewest possible no-op instructions.
 fn pad(out: &mut Vec<u8>, size: usize) {
     const NOPS: [&[u8]; 9] = [
         &[0x90],

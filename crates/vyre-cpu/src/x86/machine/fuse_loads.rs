@@ -1,7 +1,7 @@
-//! Load fusion: an operation reads its last operand from memory if it is the only reader of a load.
+//! Load folding: an operation whose last operand is the only use of a load reads it from memory.
 //!
-//! Lowering loads all vectors of a tile before it computes with the first. What is read where it is needed takes no register until then, and
-//! in a small loop over many vectors, registers are what there is too little of.
+//! Lowering loads all vectors of a tile before it computes with the first. A folded load needs no register until its
+//! use, which matters in small loops over many vectors, where register pressure is high.
 
 use rustc_hash::FxHashMap;
 
@@ -12,7 +12,7 @@ use super::emit::{
 };
 use super::{Address, End, Function, Inst, Operand, Reg};
 
-/// Operations whose last operand is a register or as much memory.
+/// Operations whose last operand may be a memory operand of the same size.
 const FUSIBLE: [Pair; 33] = [
     ADD_B,
     ADD_D,
@@ -49,7 +49,7 @@ const FUSIBLE: [Pair; 33] = [
     XOR,
 ];
 
-/// Fuses loads with what reads them, within blocks.
+/// Folds loads into their single users, within blocks.
 pub(crate) fn fuse(function: &mut Function) {
     let code = |(narrow, wide): Pair| if function.wide { wide } else { narrow };
     let (load, fusible) = (code(MOVE), FUSIBLE.map(code));
@@ -60,7 +60,7 @@ pub(crate) fn fuse(function: &mut Function) {
             edge.arguments.iter().for_each(|reg| readers[reg.0 as usize] += 1);
         }
     }
-    // What was loaded since memory was last written, with one reader: by which instruction, and from where.
+    // Loads with one reader since the last memory write: position and address, by result.
     let mut loaded: FxHashMap<Reg, (usize, Address)> = FxHashMap::default();
     for block in &mut function.blocks {
         loaded.clear();
@@ -90,7 +90,7 @@ pub(crate) fn fuse(function: &mut Function) {
     }
 }
 
-/// What a load gives, and where it is.
+/// Result and address of a full vector load.
 fn whole_load(inst: &Inst) -> Option<(Reg, Address)> {
     match inst.operands[..] {
         [Operand::Def(reg, _), Operand::Memory(address)] if inst.mask.is_none() => Some((reg, address)),

@@ -1,4 +1,4 @@
-//! Machine code as text.
+//! Assembly listing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,8 +9,8 @@ use iced_x86::{
 
 use super::encode::{Encoded, NO_ORIGIN};
 
-/// Prints code in Intel syntax. Where the origin changes, what `annotate` says about it comes before as a comment. Constants
-/// follow at the end.
+/// Disassembles code in Intel syntax. Where the origin changes, `annotate` supplies a comment line. Constants follow
+/// the code.
 pub(crate) fn listing(encoded: &Encoded, mut annotate: impl FnMut(u32) -> Option<String>) -> String {
     let code = &encoded.bytes[..encoded.code_size as usize];
     let mut labels = BTreeMap::new();
@@ -72,7 +72,7 @@ fn branch_target(instruction: &Instruction) -> Option<u64> {
     (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64).then(|| instruction.near_branch64())
 }
 
-/// The names of labels and constants.
+/// Symbols of labels and constants.
 struct Names {
     labels: BTreeMap<u64, u32>,
     pool: u64,

@@ -1,12 +1,12 @@
-//! Machine code before registers are chosen: blocks of x86 instructions over virtual registers, in SSA form.
+//! Machine code before register allocation: blocks of x86 instructions over virtual registers, in SSA form.
 //!
-//! An instruction is one encoding ([`Code`]) with its operands in the order of the manual. Nothing below this module knows what
-//! instructions do, only which operands they read and write. A flag that one instruction sets is read by the next one or by
-//! the terminator right after it: what the register allocator puts in between are moves, which keep flags.
+//! An instruction is one encoding ([`Code`]) with its operands in the order of the manual. The passes below know which
+//! operands instructions read and write, not their semantics. Flags are read only by the next instruction or the
+//! terminator: the register allocator inserts only moves in between, which preserve flags.
 //!
-//! [`emit`] builds a function; [`mod@assemble`] turns it into bytes: [dead code](dead_code) goes, [what only slow paths
-//! need](sink_to_slow_path) moves there, [loads are fused](fuse_loads) with their readers, [registers are chosen](allocate), for
-//! large functions [block by block](block_allocator), and instructions are [encoded](encode). [`pages`] makes the bytes executable,
+//! [`emit`] builds a function; [`mod@assemble`] turns it into bytes: [dead-code elimination](dead_code), [sinking into
+//! slow paths](sink_to_slow_path), [load folding](fuse_loads), [register allocation](allocate), which is
+//! [block-local](block_allocator) for large functions, and [encoding](encode). [`pages`] makes the bytes executable,
 //! and [`mod@listing`] prints them.
 
 pub(crate) mod allocate;
@@ -23,22 +23,22 @@ pub(crate) mod sink_to_slow_path;
 use iced_x86::{Code, Register};
 use smallvec::SmallVec;
 
-/// A virtual register. It is written once: by an instruction, or as a parameter of a block.
+/// Virtual register in SSA form: defined once, by an instruction or as a block parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reg(pub(crate) u32);
 
-/// What kind of register.
+/// Register class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// General purpose, 64 bits.
     Scalar,
     /// `ymm` or, with AVX-512, `zmm`.
     Vector,
-    /// `k`; with AVX-512 only. `k0` is never used.
+    /// `k`, AVX-512 only. `k0` is never used.
     Mask,
 }
 
-/// How much of a register an operand is, which is how it is written in assembly.
+/// Width of a register operand, which determines its name in assembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
     Byte,
@@ -51,19 +51,19 @@ pub(crate) enum Width {
     Mask,
 }
 
-/// What an address starts from.
+/// Base of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
     Reg(Reg),
-    /// The context the code was called with; it has a register of its own.
+    /// Context of the call, in a dedicated register.
     Context,
-    /// The scratch area of the stack frame, aligned to 64 bytes.
+    /// Scratch area of the stack frame, aligned to 64 bytes.
     Scratch,
-    /// The constants of the function, aligned to 64 bytes.
+    /// Constant pool, aligned to 64 bytes.
     Pool,
 }
 
-/// The address of a memory operand: base + index × scale + displacement.
+/// Address of a memory operand: base + index × scale + displacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) base: Base,
@@ -72,70 +72,70 @@ pub(crate) struct Address {
     pub(crate) displacement: i32,
 }
 
-/// An operand that stands in the encoding.
+/// Explicit operand of an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
-    /// Is written, after everything was read.
+    /// Definition, written after all reads.
     Def(Reg, Width),
-    /// Is read.
+    /// Use.
     Use(Reg, Width),
-    /// Is read as `from` and written as `to`: one register.
+    /// Use of `from` and definition of `to` in the same register.
     Update {
         from: Reg,
         to: Reg,
         width: Width,
     },
-    /// An immediate of 8 bits, as it is or to be extended to the size of the operation: whichever the encoding has.
+    /// 8-bit immediate, sign-extended if the encoding does so.
     Byte(i8),
-    /// An immediate of 32 bits, as it is or to be extended to 64.
+    /// 32-bit immediate, sign-extended to 64 bits if the encoding does so.
     Dword(i32),
-    /// An immediate of 64 bits.
+    /// 64-bit immediate.
     Qword(i64),
     Memory(Address),
 }
 
-/// An operand that does not stand in the encoding, because it is always in the same register.
+/// Operand in a fixed register, which is not part of the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Implicit {
     Use(Reg, Register),
     Def(Reg, Register),
 }
 
-/// One instruction.
+/// Machine instruction.
 #[derive(Clone, Debug)]
 pub(crate) struct Inst {
     pub(crate) code: Code,
     pub(crate) operands: SmallVec<[Operand; 3]>,
     pub(crate) implicit: SmallVec<[Implicit; 1]>,
-    /// The mask of an AVX-512 instruction.
+    /// Mask of an AVX-512 instruction.
     pub(crate) mask: Option<Reg>,
-    /// Whether lanes that are not in the mask become zero; they keep what they were otherwise.
+    /// Lanes outside the mask become zero (zero masking); otherwise they keep their value.
     pub(crate) zeroing: bool,
-    /// Whether no other processor accesses its memory operand in between.
+    /// Lock prefix: atomic read-modify-write.
     pub(crate) locked: bool,
-    /// Whether it does something besides writing its results: it must stay even if nothing reads these.
+    /// Has effects besides its results, so it is never dead.
     pub(crate) effect: bool,
-    /// Which instruction of the program it was made for; the caller's number.
+    /// Origin: instruction of the program it was lowered from; a number of the caller's choice.
     pub(crate) origin: u32,
 }
 
-/// Where control goes, and what the parameters there get.
+/// Control-flow edge with block arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Edge {
     pub(crate) to: BlockId,
     pub(crate) arguments: SmallVec<[Reg; 4]>,
 }
 
-/// A block, by its position.
+/// Block, by its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockId(pub(crate) u32);
 
-/// How a block ends.
+/// Terminator of a block.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
     Jump(Edge),
-    /// A conditional jump by the flags that the last instruction has set. The blocks it leads to have no parameters and no
-    /// other predecessor.
+    /// Conditional jump by the flags that the last instruction has set. Its targets have no parameters and no other
+    /// predecessors.
     Branch {
         /// Encoding of the jump, with a 32-bit distance.
         code: Code,
@@ -143,42 +143,42 @@ pub(crate) enum End {
         other: BlockId,
     },
     Return,
-    /// Not ended yet.
+    /// No terminator yet.
     Open,
 }
 
-/// A sequence of instructions.
+/// Basic block.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) params: Vec<Reg>,
     pub(crate) insts: Vec<Inst>,
     pub(crate) end: End,
-    /// Rarely executed: stands behind the others.
+    /// Rarely executed: placed after the others.
     pub(crate) cold: bool,
 }
 
-/// A function: it is called with a pointer to its context in `rdi`, and keeps what the System V convention asks for.
+/// A function in the System V calling convention, with a pointer to its context in `rdi`.
 #[derive(Clone, Debug)]
 pub(crate) struct Function {
-    /// The first is the entry.
+    /// The first block is the entry.
     pub(crate) blocks: Vec<Block>,
-    /// The class of each virtual register.
+    /// Class of each virtual register.
     pub(crate) classes: Vec<Class>,
-    /// Constants.
+    /// Constant pool.
     pub(crate) pool: Vec<u8>,
-    /// How many bytes of scratch memory it has on the stack.
+    /// Bytes of scratch memory in the stack frame.
     pub(crate) scratch: u32,
-    /// Whether vectors have 64 bytes; they have 32 otherwise.
+    /// Vectors have 64 bytes instead of 32.
     pub(crate) wide: bool,
 }
 
-/// How a register takes part in an instruction.
+/// Constraint on a register of an instruction.
 pub(crate) enum Role {
     Use(Reg),
     Def(Reg),
-    /// Written to the register of the one before.
+    /// Definition in the register of the preceding use.
     Reuse(Reg),
-    /// What the one before is in is overwritten.
+    /// The register of the preceding use is overwritten.
     Consumed,
     FixedUse(Reg, Register),
     FixedDef(Reg, Register),
@@ -198,8 +198,8 @@ impl Inst {
         }
     }
 
-    /// Lists registers: first those in the encoding, an address as its base and index and an update as what is read and what is
-    /// written, then the mask, twice if it is overwritten, then those of implicit operands.
+    /// Visits the registers in order: explicit operands (base and index of an address, use and definition of an
+    /// update), the mask (twice if it is overwritten), implicit operands.
     pub(crate) fn roles(&self, mut add: impl FnMut(Role)) {
         for operand in &self.operands {
             match *operand {
@@ -234,7 +234,7 @@ impl Inst {
         }
     }
 
-    /// Calls `read` with each register that it reads.
+    /// Calls `read` with each register that the instruction reads.
     pub(crate) fn reads(&self, mut read: impl FnMut(Reg)) {
         self.roles(|role| match role {
             Role::Use(reg) | Role::FixedUse(reg, _) => read(reg),
@@ -242,7 +242,7 @@ impl Inst {
         });
     }
 
-    /// Calls `write` with each register that it writes.
+    /// Calls `write` with each register that the instruction defines.
     pub(crate) fn writes(&self, mut write: impl FnMut(Reg)) {
         self.roles(|role| match role {
             Role::Def(reg) | Role::Reuse(reg) | Role::FixedDef(reg, _) => write(reg),
@@ -250,8 +250,8 @@ impl Inst {
         });
     }
 
-    /// Whether it overwrites its mask: gathers and scatters with AVX-512 clear the bits of the lanes they have done. They are
-    /// the only instructions with a mask and a vector in an address.
+    /// Returns whether the instruction overwrites its mask: AVX-512 gathers and scatters clear the bits of completed
+    /// lanes. Only they have a mask and a vector index.
     pub(crate) fn consumes_mask(&self) -> bool {
         let vectors = |operand: &Operand| match operand {
             Operand::Memory(address) => matches!(address.index, Some((_, Width::Xmm | Width::Ymm | Width::Zmm, _))),
@@ -262,7 +262,7 @@ impl Inst {
 }
 
 impl Block {
-    /// The blocks that it leads to.
+    /// Successor blocks.
     pub(crate) fn successors(&self) -> SmallVec<[BlockId; 2]> {
         match &self.end {
             End::Jump(edge) => SmallVec::from_slice(&[edge.to]),
@@ -273,14 +273,13 @@ impl Block {
 }
 
 impl Function {
-    /// The blocks that can be reached, each after those it leads to except along edges that close a loop. Of the successors of a
-    /// branch, the one with the lower number comes last: builders of functions make the body of a loop before what follows it,
-    /// so that loops stay together.
+    /// Reachable blocks in postorder. Of a branch's successors, the one with the lower number comes last: the builder
+    /// creates the body of a loop before its exit, so loops stay contiguous.
     pub(crate) fn postorder(&self) -> Vec<BlockId> {
         let mut order = Vec::new();
         let mut seen = vec![false; self.blocks.len()];
         seen[0] = true;
-        // Blocks on the way, with how many of their successors were visited.
+        // Depth-first path: each block with the number of successors visited.
         let mut path = vec![(BlockId(0), 0)];
         while let Some((block, next)) = path.pop() {
             let mut successors = self.blocks[block.0 as usize].successors();

@@ -1,6 +1,6 @@
-//! Memory that holds code.
+//! Executable memory for JIT code.
 //!
-//! Pages are written first and executable afterwards, never both at once.
+//! Pages are written first and executable afterwards, never both at once (W^X).
 //!
 //! With the environment variable `VYRE_PERF_MAP` set, the name and address of each function is appended to
 //! `/tmp/perf-PID.map`, where `perf report` looks for the names of generated code.
@@ -15,21 +15,21 @@ use crate::x86::Error;
 /// Code that can be called.
 pub(crate) struct Executable {
     start: NonNull<u8>,
-    /// Of the mapping: whole pages.
+    /// Size of the mapping: whole pages.
     size: usize,
 }
 
-// SAFETY: the pages are not written any more once the value exists, and are unmapped when it is dropped.
+// SAFETY: the pages are not written after construction, and are unmapped on drop.
 unsafe impl Send for Executable {}
-// SAFETY: as above; reading and executing is fine from many threads.
+// SAFETY: as above; threads may read and execute the pages concurrently.
 unsafe impl Sync for Executable {}
 
 impl Executable {
-    /// Makes code executable. It starts at the beginning of a page.
+    /// Copies code to executable pages, page-aligned.
     pub(crate) fn new(code: &[u8]) -> Result<Self, Error> {
         let size = code.len().next_multiple_of(page_size()).max(page_size());
         let fail = |action| Error::Pages { action, bytes: size, error: std::io::Error::last_os_error() };
-        // SAFETY: a new anonymous mapping at an address of the system's choice touches no memory that is in use.
+        // SAFETY: a new anonymous mapping at an address of the system's choice overlaps no memory in use.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -46,7 +46,7 @@ impl Executable {
         let Some(start) = NonNull::new(start.cast::<u8>()) else {
             return Err(fail("map"));
         };
-        // From here on, dropping the value unmaps the pages.
+        // From here on, dropping `pages` unmaps them.
         let pages = Self { start, size };
         // SAFETY: the mapping is writable, new, and at least as long as the code.
         unsafe { start.as_ptr().copy_from_nonoverlapping(code.as_ptr(), code.len()) };
@@ -57,10 +57,10 @@ impl Executable {
         Ok(pages)
     }
 
-    /// The function that starts at the first byte. It takes a pointer to its context. It may be called while this value lives
-    /// and only with a context that it was compiled for.
+    /// Entry point at the first byte, which takes a pointer to its context. Callers must keep this value alive during
+    /// the call, and pass a context that the code was compiled for.
     pub(crate) fn entry(&self) -> unsafe extern "sysv64" fn(*mut u8) {
-        // SAFETY: a function pointer has the size of a pointer and is not null; its callers promise that code of this
+        // SAFETY: a function pointer has the size of a pointer and is not null; callers promise that code of this
         // signature is there.
         unsafe { std::mem::transmute::<*mut u8, unsafe extern "sysv64" fn(*mut u8)>(self.start.as_ptr()) }
     }
@@ -68,23 +68,24 @@ impl Executable {
 
 impl Drop for Executable {
     fn drop(&mut self) {
-        // SAFETY: the range is the mapping made in `new`, and the code must not be called any more. The result says nothing
-        // that could be acted upon.
+        // SAFETY: the range is the mapping made in `new`, and its code is no longer called. A failure is ignored, for
+        // lack of a remedy.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.size) };
     }
 }
 
-/// Tells `perf` the name of code of a size in bytes, if the environment asks for it.
+/// Appends a function to the perf map, if the environment asks for it.
 pub(crate) fn name_for_perf(executable: &Executable, size: usize, name: &str) {
     if std::env::var_os("VYRE_PERF_MAP").is_none() {
         return;
     }
     let path = format!("/tmp/perf-{}.map", std::process::id());
-    // `perf` prescribes the name, so another user may have put a link or a pipe there.
+    // The path is predictable, so another user may have placed a link or a pipe there.
     let mut options = std::fs::OpenOptions::new();
     options.create(true).append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let opened = options.open(path).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()));
-    // One write, so that lines of several threads do not mix. A profile without names is no reason to fail.
+    // A single write keeps lines of several threads apart. Errors are ignored: they only affect symbol names of a
+    // profile.
     if let Some(mut file) = opened {
         let name = name.replace(['\n', '\r'], " ");
         let _ = file.write_all(format!("{:x} {size:x} {name}\n", executable.start.as_ptr() as usize).as_bytes());

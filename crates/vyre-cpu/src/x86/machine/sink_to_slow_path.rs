@@ -1,11 +1,11 @@
 //! Code sinking into slow paths, and live range splitting at their edges.
 //!
-//! Lowering computes a value where the program does. If all lanes agree, only slow paths use the masks and indices of single lanes:
-//! [`sink_to_slow_path`] moves such computations to the first cold block on the way to their users.
+//! Lowering computes values in program order. Masks and indices of single lanes are used by slow paths only if all
+//! lanes agree: [`sink_to_slow_path`] moves such computations to the first cold block on the way to their users.
 //!
-//! Slow paths have a high register pressure. A value that is live in one and in a loop of the fast path would be spilled in both,
-//! because the allocator first looks for one register for all of a live range: [`split_cold_ranges`] copies what slow paths get, and
-//! what they return.
+//! Slow paths have a high register pressure. A value that is live in one and in a loop of the fast path would be
+//! spilled in both, because the allocator first tries one register for a whole live range: [`split_cold_ranges`] copies
+//! values at the entries of slow paths, and the values that they return.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -21,7 +21,7 @@ const MOST_PLACES: usize = 4;
 pub(crate) fn sink_to_slow_path(function: &mut Function) {
     let order = function.postorder();
     let heads = cold_heads(function, &order);
-    // The blocks that use each register, with repetitions.
+    // Blocks that use each register, with repetitions.
     let mut users: Vec<SmallVec<[BlockId; 2]>> = vec![SmallVec::new(); function.classes.len()];
     for &block in &order {
         let data = &function.blocks[block.0 as usize];
@@ -30,7 +30,7 @@ pub(crate) fn sink_to_slow_path(function: &mut Function) {
             edge.arguments.iter().for_each(|reg| users[reg.0 as usize].push(block));
         }
     }
-    // What cold blocks compute for themselves and those they lead to: in the end, at their start, the last one first.
+    // Computations sunk to each cold block, in reverse order; inserted at its start.
     let mut sunk: FxHashMap<BlockId, Vec<Inst>> = FxHashMap::default();
     let mut renamed: FxHashMap<(BlockId, Reg), Reg> = FxHashMap::default();
     for &block in &order {
@@ -93,7 +93,8 @@ pub(crate) fn sink_to_slow_path(function: &mut Function) {
     }
 }
 
-/// Copies the vectors that are live into cold code, and those that it passes to parameters of other code.
+/// Splits live ranges at the edges of cold code: copies the vectors live into it, and those that it passes to
+/// parameters of other code.
 pub(crate) fn split_cold_ranges(function: &mut Function) {
     let order = function.postorder();
     let heads = cold_heads(function, &order);
@@ -149,7 +150,7 @@ pub(crate) fn split_cold_ranges(function: &mut Function) {
     }
 }
 
-/// Where a value is computed for its readers, if all of them are cold.
+/// Blocks to sink a value to, if all its readers are cold.
 fn places_of(readers: &[BlockId], heads: &[Option<BlockId>]) -> Option<SmallVec<[BlockId; MOST_PLACES]>> {
     let mut places = SmallVec::new();
     for reader in readers {
@@ -161,7 +162,7 @@ fn places_of(readers: &[BlockId], heads: &[Option<BlockId>]) -> Option<SmallVec<
     (1..=MOST_PLACES).contains(&places.len()).then_some(places)
 }
 
-/// The result of an instruction that gives the same wherever it is executed. Of memory, only constants are never written.
+/// Result of an instruction without effects or memory reads, apart from constants: it can be moved freely.
 fn movable(inst: &Inst) -> Option<Reg> {
     let loads = |operand: &Operand| matches!(operand, Operand::Memory(address) if address.base != Base::Pool);
     if inst.effect || !inst.implicit.is_empty() || reads_flags(inst.code) || inst.operands.iter().any(loads) {
@@ -211,8 +212,8 @@ fn rename_reads(inst: &mut Inst, mut new: impl FnMut(Reg) -> Option<Reg>) {
     }
 }
 
-/// For each cold block, where the code turned cold on all ways to it: a cold block with nothing but cold blocks behind it on the
-/// ways from there. One that is reached from several such places, or from one that is not cold, is its own.
+/// Head of each cold block: the cold block that dominates it on every path from hot code, with only cold blocks in
+/// between. A block reached from several heads, or directly from hot code, is its own head.
 fn cold_heads(function: &Function, order: &[BlockId]) -> Vec<Option<BlockId>> {
     let mut heads: Vec<Option<BlockId>> = vec![None; function.blocks.len()];
     let mut changed = true;

@@ -1,10 +1,10 @@
-//! Bounds-check elimination: whether an access may be out of bounds, and which loops check their accesses once.
+//! Bounds-check elimination: which accesses may be out of bounds, and which loops check their accesses once.
 //!
-//! [`Plan::bounds`] gives the one answer for an access, from two sources. *Value ranges* prove accesses in bounds for the lanes that
-//! execute them. *Loop versioning* covers affine accesses: in a loop that counts up, an index that is a sum of loop-invariant values
-//! and one parameter that grows by an invariant step is greatest in the last trip. If that index is in bounds, and its computation
-//! does not wrap, so are all others: the loop has a version whose trips do not check, behind one check in front of the loop, and the
-//! invariant part of the index becomes part of the address.
+//! [`Plan::bounds`] answers from two sources. *Value ranges* prove accesses in bounds for the lanes that execute them.
+//! *Loop versioning* covers affine accesses: in a loop that counts up, an index that is a sum of loop-invariant values
+//! and one induction variable with an invariant step is greatest in the last trip. If that index is in bounds, and its
+//! computation does not wrap, so are all others: the loop gets a version without checks behind one precheck, and the
+//! invariant part of the index is folded into the base address.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -15,19 +15,19 @@ use vyre_foundation::ir::{BlockId, Def, InstId, MemOperand, Program, Space, Type
 use super::Plan;
 use super::shape::{Axes, Shape};
 
-/// Whether an access may be out of bounds.
+/// Result of the bounds analysis for an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessBounds {
     /// In bounds for the lanes that execute the access. Inactive lanes may have any index.
     InBounds,
     /// In bounds for all lanes, active or not, because of the check before this loop.
     CheckOnce(InstId),
-    /// Perhaps out of bounds: each execution checks, and lanes that are out of bounds are masked off.
+    /// Possibly out of bounds: each execution checks, and lanes out of bounds are masked off.
     Masked,
 }
 
 impl AccessBounds {
-    /// Whether an access without a mask has to check first. `all_active` says that every lane whose index it uses is active.
+    /// Returns whether an access without a mask needs a check. `all_active`: all lanes whose index it uses are active.
     pub(crate) fn needs_check(self, all_active: bool) -> bool {
         match self {
             AccessBounds::InBounds => !all_active,
@@ -37,14 +37,14 @@ impl AccessBounds {
     }
 }
 
-/// The loops that check affine accesses once.
+/// Loops with prechecks, and the accesses that these cover.
 #[derive(Default)]
 pub(crate) struct Prechecks {
     loops: FxHashMap<InstId, Precheck>,
     accesses: FxHashMap<InstId, AffineAccess>,
 }
 
-/// The check before a loop.
+/// Precheck of a loop.
 pub(crate) struct Precheck {
     pub(crate) counted: Counted,
     pub(crate) groups: Vec<Group>,
@@ -59,26 +59,26 @@ pub(crate) struct Group {
     pub(crate) fixed: SmallVec<[ValueId; 2]>,
     /// Step of the induction variable.
     pub(crate) step: ValueId,
-    /// The index of one of the accesses.
+    /// Index of one of the accesses.
     pub(crate) index: ValueId,
-    /// The last element that is accessed, counted from the induction variable.
+    /// Greatest constant offset from the induction variable that is accessed.
     pub(crate) reach: i32,
 }
 
-/// An access that a precheck covers.
+/// An access covered by a precheck.
 #[derive(Clone, Copy)]
 pub(crate) struct AffineAccess {
     /// The loop.
     pub(crate) at: InstId,
-    /// The position of its group.
+    /// Index of its group.
     pub(crate) group: usize,
-    /// The induction variable in its index.
+    /// Induction variable in its index.
     pub(crate) moving: ValueId,
-    /// The constant that is added to that.
+    /// Constant added to the induction variable.
     pub(crate) offset: i32,
 }
 
-/// An index in a loop, as a sum.
+/// Affine index in a loop.
 #[derive(Default)]
 struct Sum {
     moving: Option<ValueId>,
@@ -87,8 +87,8 @@ struct Sum {
 }
 
 impl Plan<'_> {
-    /// Whether an access may be out of bounds: in code behind the precheck of the loop `passed`, and, if it is `hoisted`, in code
-    /// before the conditions that guard it, whose ranges do not hold there.
+    /// Returns whether an access may be out of bounds: in code behind the precheck of the loop `passed`, and, if
+    /// `hoisted`, above the conditions that guard it, whose ranges do not hold there.
     pub(crate) fn bounds(&self, access: InstId, passed: Option<InstId>, hoisted: bool) -> AccessBounds {
         match (self.prechecks.accesses.get(&access), passed) {
             (Some(affine), Some(passed)) if affine.at == passed => AccessBounds::CheckOnce(passed),
@@ -97,8 +97,8 @@ impl Plan<'_> {
         }
     }
 
-    /// The packs whose first lanes determine where a tile accesses an object: the first one of each row of a linear index, or one
-    /// for each copy of an index that is the same in the lanes of a pack.
+    /// Packs whose first lanes determine the base addresses of a tile: the first one of each row for a linear index, or
+    /// one for each copy of an index that is equal in the lanes of a pack.
     pub(crate) fn packs_of_bases(&self, index: ValueId) -> SmallVec<[usize; 4]> {
         let (tile, axes) = (self.shape.tile, self.shape.axes[index]);
         if self.shape.is_linear(index) {
@@ -120,7 +120,7 @@ impl Prechecks {
         prechecks
     }
 
-    /// The check before a loop, if it has affine accesses that may be out of bounds.
+    /// Precheck of a loop, if it has affine accesses that may be out of bounds.
     pub(crate) fn of_loop(&self, id: InstId) -> Option<&Precheck> {
         self.loops.get(&id)
     }
@@ -170,10 +170,10 @@ impl Prechecks {
 }
 
 impl Sum {
-    /// Adds a value in a loop; returns whether the sum is still affine.
+    /// Adds an addend; returns whether the sum is still affine.
     fn add(&mut self, program: &Program, value: ValueId, body: BlockId) -> bool {
         if let Some(literal) = program.known(value) {
-            // A number that is subtracted is a large one here, with which nothing would ever be in bounds.
+            // A subtracted constant is a large unsigned one, for which no precheck would pass.
             self.offset = self.offset.saturating_add(i32::try_from(literal.bits).unwrap_or(i32::MAX));
             return self.offset < 1 << 20;
         }
@@ -192,7 +192,7 @@ impl Sum {
     }
 }
 
-/// Step of a parameter: what the only `continue` of its loop adds, if loop-invariant.
+/// Step of an induction variable: the value that the only `continue` of its loop adds, if loop-invariant.
 pub(crate) fn step(program: &Program, body: BlockId, param: ValueId) -> Option<ValueId> {
     let position = program.block(body).params.iter().position(|&candidate| candidate == param)?;
     let &[next] = exits_of(program, body).continues.as_slice() else { return None };

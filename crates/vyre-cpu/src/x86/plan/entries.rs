@@ -1,17 +1,18 @@
-//! Entries of the context: where each object starts, and its length.
+//! Context entries: base address and length of each object.
 //!
-//! The first entries are those of the objects, in their order, whose lengths count elements of their declared types. An object that is
+//! The first entries are those of the objects in declaration order, with lengths in elements of the declared type. An
+//! object accessed with other element sizes has one more entry per size, with the length in those elements.
 //! accessed as elements of another size has one more entry for each size, whose length counts those.
 
 use smallvec::SmallVec;
 use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::ir::{AccessTypes, Element, MemId, Program};
 
-/// The entries of a program.
+/// Entries of a program.
 pub(crate) struct Entries {
-    /// Elements of the sizes declared, by object.
+    /// Declared element of each object.
     declared: SmallVec<[Element; 8]>,
-    /// Elements of other sizes.
+    /// Entries for other element sizes.
     others: SmallVec<[(MemId, Element); 4]>,
 }
 
@@ -33,7 +34,7 @@ impl Entries {
         self.declared.len() + self.others.len()
     }
 
-    /// The position of the entry for elements of an object.
+    /// Index of the entry for accessing an object with an element type.
     pub(crate) fn position(&self, memory: MemId, element: Element) -> usize {
         if element.size() == self.declared[memory.index()].size() {
             return memory.index();
@@ -48,7 +49,7 @@ impl Entries {
         declared.chain(self.others.iter().copied())
     }
 
-    /// Length of an entry, for an object that has `length` elements of the declared type.
+    /// Length of an entry, for an object with `length` elements of the declared type.
     pub(crate) fn length(&self, memory: MemId, element: Element, length: u64) -> u64 {
         length.saturating_mul(self.declared[memory.index()].size() as u64) / element.size() as u64
     }

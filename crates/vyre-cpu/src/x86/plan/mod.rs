@@ -1,8 +1,8 @@
-//! Decisions that precede code: everything that lowering asks about a program and that follows from the program alone.
+//! Analysis results and decisions for lowering, which depend only on the program.
 //!
-//! [`tiling`] chooses the packs of a tile, [`shape`] computes the axes along which each value varies in it, [`bounds`] which
-//! accesses need which bounds checks, [`segments`] what is kept across barriers, [`versions`] which blocks and loops are worth a
-//! second version.
+//! [`tiling`] chooses the packs of a tile, [`shape`] computes the axes along which each value diverges, [`bounds`] the
+//! bounds checks of accesses, [`segments`] the values kept across barriers, and [`versions`] the blocks and loops that
+//! get a second version.
 
 pub(crate) mod bounds;
 pub(crate) mod entries;
@@ -23,7 +23,7 @@ use entries::Entries;
 use segments::Segments;
 use shape::Shape;
 
-/// Decisions about a program.
+/// Plan of a program.
 pub(crate) struct Plan<'p> {
     pub(crate) program: &'p Program,
     pub(crate) shape: Shape,
@@ -33,7 +33,7 @@ pub(crate) struct Plan<'p> {
     pub(crate) prechecks: Prechecks,
     pub(crate) segments: Segments,
     pub(crate) entries: Entries,
-    /// Storage that is stored to and never loaded from.
+    /// Storage objects that are stored to and never loaded from.
     pub(crate) only_stored: SecondaryMap<MemId, bool>,
 }
 
@@ -54,7 +54,8 @@ impl<'p> Plan<'p> {
         }
     }
 
-    /// Whether the live range of a value ends at an instruction that has as many copies.
+    /// Returns whether the live range of a value ends at an instruction with as many copies, so that its registers can
+    /// be overwritten.
     pub(crate) fn dies(&self, value: ValueId, id: InstId) -> bool {
         let result = self.program.inst(id).results[0];
         self.liveness.last_user(value) == Some(id)
@@ -69,7 +70,7 @@ impl<'p> Plan<'p> {
         self.program.contains(block, |op| *op == Control::Loop)
     }
 
-    /// Whether lanes may end in a block.
+    /// Returns whether lanes may end in a block.
     pub(crate) fn has_ends(&self, block: BlockId) -> bool {
         self.program.contains(block, |op| matches!(op, Op::Terminator(Terminator::Return | Terminator::Trap)))
     }
@@ -80,7 +81,7 @@ impl<'p> Plan<'p> {
     }
 }
 
-/// Storage that plain accesses store to and nothing loads from.
+/// Finds storage objects with plain stores and no other accesses.
 fn only_stored(program: &Program) -> SecondaryMap<MemId, bool> {
     let mut only_stored = SecondaryMap::with_capacity(program.memories().len(), false);
     for (id, memory) in program.memories().iter() {

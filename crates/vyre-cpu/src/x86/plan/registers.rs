@@ -1,4 +1,4 @@
-//! The registers that a value takes: their classes and order.
+//! Register classes of values, and their order.
 
 use std::ops::Range;
 
@@ -10,12 +10,13 @@ use super::shape::{Axes, Shape};
 use crate::x86::machine::Class;
 
 impl Shape {
-    /// Whether a value goes up by one from lane to lane of a row.
+    /// Returns whether a divergent value increases by one from lane to lane of a row.
     pub(crate) fn is_linear(&self, value: ValueId) -> bool {
         self.linear[value] && self.axes[value].meets(Axes::LANE)
     }
 
-    /// The register classes of the copies of a value, in order; then those of the first lanes of its rows if it is linear.
+    /// Register classes of the copies of a value, in order; for a linear value followed by those of its rows' first
+    /// lanes.
     pub(crate) fn classes(&self, program: &Program, value: ValueId) -> SmallVec<[Class; 4]> {
         let (axes, ty) = (self.axes[value], program.ty(value));
         let copies = self.tile.copies(axes);
@@ -34,7 +35,7 @@ impl Shape {
         classes
     }
 
-    /// The register classes that a loop carries for a parameter: of a linear one, the first lanes, which determine all.
+    /// Register classes of a loop parameter: a linear one is carried as its first lanes.
     pub(crate) fn carried_classes(&self, program: &Program, param: ValueId) -> SmallVec<[Class; 4]> {
         if self.is_linear(param) {
             let rows = self.tile.rows_of(self.axes[param]);
@@ -45,7 +46,7 @@ impl Shape {
 }
 
 impl Plan<'_> {
-    /// Where the registers of each value are in a list of those of all.
+    /// Ranges of the registers of each value in a concatenated list.
     pub(crate) fn register_ranges(&self, values: &[ValueId]) -> SmallVec<[Range<usize>; 4]> {
         let mut end = 0;
         let range = |&value: &ValueId| {

@@ -1,7 +1,7 @@
 //! Barrier splitting: which values live across the barriers of a workgroup that does not fit in one tile.
 //!
-//! A *segment* is the code between two barriers; all tiles of the workgroup execute it one after the other. A value that another
-//! segment needs has a slot in memory, or is rematerialized there if that takes few instructions.
+//! A *segment* is the code between two barriers; all tiles of the workgroup execute it in turn. A value live across a
+//! barrier has a memory slot, or is rematerialized if that takes few instructions.
 
 use vyre_foundation::analysis::{LiveRange, Liveness, Splits, Storage, exits_of};
 use vyre_foundation::ir::entity::SecondaryMap;
@@ -10,7 +10,7 @@ use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, ValueId};
 
 use super::shape::Shape;
 
-/// Most instructions in a row that are rematerialized.
+/// Longest dependency chain that is rematerialized.
 const MOST_REMATERIALIZED: u8 = 4;
 
 /// Frame of a workgroup: values that are live across segments.
@@ -20,7 +20,7 @@ pub(crate) struct Segments {
     /// Offsets of values that are live across a barrier, in bytes: in the memory of a tile, or of the workgroup if they are uniform
     /// in it.
     pub(crate) slots: SecondaryMap<ValueId, Option<i32>>,
-    /// Values that segments compute again.
+    /// Values that each segment rematerializes.
     pub(crate) rematerialized: SecondaryMap<ValueId, bool>,
     /// Offset of the mask of lanes that have ended, in the memory of a tile.
     pub(crate) ended_slot: Option<i32>,
@@ -55,8 +55,8 @@ impl Segments {
         mark_group(program, program.body(), &mut group, &mut params);
         let splits = Splits { before: &|id| group[id], rematerialized: &|value| self.rematerialized[value] };
         let liveness = Liveness::split(program, Storage::Registers, splits);
-        // The segment that defines each value, and the last one that uses it. Parameters and results of control flow around barriers
-        // are always found in memory.
+        // Defining segment and last using segment of each value. Parameters and results of control flow around barriers
+        // are always in memory.
         let mut of = SecondaryMap::with_capacity(program.values().len(), None);
         let mut last = SecondaryMap::with_capacity(program.values().len(), 0);
         let mut crossing = Vec::new();
@@ -100,8 +100,8 @@ impl Segments {
         self.bytes_per_tile += regs * shape.tile.bytes();
     }
 
-    /// Coalesces the slots of what a loop around barriers continues with and of its parameters, if a parameter is dead once its
-    /// next value is known: then nothing has to be copied.
+    /// Coalesces the slots of a loop parameter and of its next value, if the parameter is dead when the next value is
+    /// defined: then no copy is needed.
     fn share_slots(
         &mut self,
         program: &Program,
@@ -123,7 +123,7 @@ impl Segments {
                 && shape.classes(program, param) == shape.classes(program, value);
             let once = next.iter().filter(|&&other| other == value).count() == 1;
             let known = of[value].is_some_and(|segment| last[param] <= segment);
-            // What comes from outside the loop is needed in the next trip again, and so is another parameter.
+            // Loop-invariant values and other parameters are still needed in the next trip.
             let new = matches!(program.def(value), Def::Result(inst, _) if program.block(body).insts.contains(&inst));
             if alike
                 && once
@@ -139,13 +139,13 @@ impl Segments {
     }
 }
 
-/// Whether an instruction makes invocations of a workgroup wait for each other.
+/// Returns whether an instruction synchronizes the invocations of a workgroup.
 pub(crate) fn is_barrier(op: &Op) -> bool {
     matches!(op, Op::Barrier(Barrier::Workgroup | Barrier::Storage) | Op::Broadcast)
 }
 
-/// Whether an instruction is executed for a workgroup as a whole: it is a barrier, a barrier is nested in it, or it leaves
-/// something in which a barrier is.
+/// Returns whether an instruction executes at workgroup level: it is a barrier, contains one, or exits a construct that
+/// contains one.
 pub(crate) fn is_of_group(program: &Program, id: InstId) -> bool {
     let inst = program.inst(id);
     is_barrier(&inst.op)
@@ -154,8 +154,7 @@ pub(crate) fn is_of_group(program: &Program, id: InstId) -> bool {
         || program.jumps_out(id)
 }
 
-/// Marks the instructions of a block and nested in it that are executed for a workgroup as a whole, and collects the parameters of
-/// their blocks.
+/// Marks the workgroup-level instructions in a block and nested in it, and collects the parameters of their blocks.
 fn mark_group(program: &Program, block: BlockId, group: &mut SecondaryMap<InstId, bool>, params: &mut Vec<ValueId>) {
     for &id in &program.block(block).insts {
         if is_of_group(program, id) {
@@ -172,7 +171,7 @@ fn has_barrier(program: &Program, block: BlockId) -> bool {
     program.contains(block, is_barrier)
 }
 
-/// Values that take few instructions to rematerialize from the ids of the invocation and uniforms.
+/// Values that few instructions rematerialize from ids and uniforms.
 fn cheap_values(program: &Program, written: &SecondaryMap<MemId, bool>) -> SecondaryMap<ValueId, bool> {
     let mut steps: SecondaryMap<ValueId, Option<u8>> = SecondaryMap::with_capacity(program.values().len(), None);
     program.walk(|id, _| {

@@ -1,8 +1,8 @@
-//! Register layout of the invocations of a workgroup, and the axes along which each value diverges.
+//! Divergence analysis of the layout: the axes (lane, column, row, tile, workgroup) along which each value varies.
 //!
-//! A *pack* is one vector register full of invocations. Code works on a *tile* of packs at a time: several side by side, and
-//! several rows of them below each other. A value that is the same in all packs of a row, or in all rows, is computed once for
-//! all of them; that hides latencies, and it is what blocks a matrix product in registers.
+//! A *pack* is one vector register of invocations. Code computes a *tile* of packs together: `columns` side by side, in
+//! several rows. A value that is equal in all packs of a row, or in all rows, is computed once for them (register
+//! blocking), and the packs of a tile hide each other's latencies.
 
 use vyre_foundation::analysis::{Divergence, Domain, Join};
 use vyre_foundation::ir::entity::SecondaryMap;
@@ -11,12 +11,12 @@ use vyre_foundation::ir::ops::{
 };
 use vyre_foundation::ir::{Inst, InstId, MemId, Program, Space, Type, ValueId};
 
-/// Directions in which values can differ, as a set of bits.
+/// Set of axes along which values differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Axes(u8);
 
 impl Axes {
-    /// Nowhere in the dispatch.
+    /// Uniform in the dispatch.
     pub(crate) const NONE: Axes = Axes(0);
     /// Between the lanes of a pack.
     pub(crate) const LANE: Axes = Axes(1);
@@ -28,7 +28,7 @@ impl Axes {
     pub(crate) const TILE: Axes = Axes(8);
     /// Between workgroups.
     pub(crate) const GROUP: Axes = Axes(16);
-    /// Everywhere.
+    /// All axes.
     pub(crate) const ALL: Axes = Axes(31);
 
     pub(crate) const fn and(self, other: Axes) -> Axes {
@@ -43,40 +43,40 @@ impl Axes {
         Axes(self.0 & !other.0)
     }
 
-    /// Without what lies outside a tile.
+    /// Drops the axes outside a tile.
     pub(crate) const fn within_tile(self) -> Axes {
         Axes(self.0 & 7)
     }
 
-    /// Whether all invocations of the dispatch have the same.
+    /// Returns whether the value is uniform in the dispatch.
     pub(crate) fn is_of_dispatch(self) -> bool {
         self == Axes::NONE
     }
 
-    /// Whether all invocations of a tile have the same.
+    /// Returns whether the value is uniform in a tile.
     pub(crate) const fn is_uniform(self) -> bool {
         self.0 & 7 == 0
     }
 
-    /// Whether all invocations of a workgroup have the same.
+    /// Returns whether the value is uniform in a workgroup.
     pub(crate) const fn is_of_group(self) -> bool {
         self.0 & 15 == 0
     }
 }
 
-/// Placement of tiles.
+/// Assignment of invocations to tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// A tile is a rectangle of the workgroup's x and y, which it divides.
+    /// A tile is a rectangle in x and y that divides the workgroup.
     Rows,
-    /// A tile is a run of the linear index in the workgroup; the last one may be incomplete.
+    /// A tile is a range of the local linear index; the last one may be incomplete.
     Linear,
-    /// A tile is a run of the linear index in the grid; the last one may be incomplete. Only for programs whose workgroups
+    /// A tile is a range of the global linear index; the last one may be incomplete. Only for programs whose workgroups
     /// [may run in lockstep](vyre_foundation::analysis::may_merge_workgroups).
     Merged,
 }
 
-/// The packs that are worked on together.
+/// Packs that are computed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tile {
     pub(crate) layout: Layout,
@@ -103,7 +103,7 @@ impl Tile {
         self.columns * self.lanes
     }
 
-    /// Whether vectors have 64 bytes; they have 32 otherwise.
+    /// Vectors have 64 bytes instead of 32.
     pub(crate) fn is_wide(&self) -> bool {
         self.lanes == 16
     }
@@ -125,7 +125,7 @@ impl Tile {
         (columns * rows) as usize
     }
 
-    /// Which copy of a value a pack uses.
+    /// Copy of a value that a pack uses.
     pub(crate) fn copy(&self, axes: Axes, pack: usize) -> usize {
         let (row, column) = (pack / self.columns as usize, pack % self.columns as usize);
         match (axes.meets(Axes::ROW), axes.meets(Axes::COLUMN)) {
@@ -136,7 +136,7 @@ impl Tile {
         }
     }
 
-    /// For each copy of a value, the first pack that uses it.
+    /// First pack that uses each copy of a value.
     pub(crate) fn packs_of(&self, axes: Axes) -> impl Iterator<Item = usize> + use<> {
         let by_row = axes.meets(Axes::ROW) && !axes.meets(Axes::COLUMN);
         (0..self.copies(axes)).map({
@@ -145,26 +145,27 @@ impl Tile {
         })
     }
 
-    /// Which row of a value a pack is in, where all rows may share one, and how many lanes of the row are before it.
+    /// Row of a pack in a value with `rows` rows (all rows may share one), and the number of lanes that precede the
+    /// pack in its row.
     pub(crate) fn in_row(&self, pack: usize, rows: usize) -> (usize, i32) {
         let (row, column) = (pack / self.columns as usize, pack as u32 % self.columns);
         (if rows == 1 { 0 } else { row }, (column * self.lanes) as i32)
     }
 }
 
-/// Divergence of the values of a program under a layout.
+/// Divergence of the values of a program in a layout.
 pub(crate) struct Shape {
     pub(crate) tile: Tile,
-    /// Along what each value differs.
+    /// Axes along which each value differs.
     pub(crate) axes: SecondaryMap<ValueId, Axes>,
-    /// 32-bit values that go up by one from lane to lane, and from the last lane of a pack to the first of the next one in its
-    /// row, modulo 2³².
+    /// Linear values: 32-bit values that increase by one from lane to lane, also between adjacent packs of a row,
+    /// modulo 2³².
     pub(crate) linear: SecondaryMap<ValueId, bool>,
     /// Objects that the program stores to.
     pub(crate) written: SecondaryMap<MemId, bool>,
-    /// Whether all lanes of all subgroups exist and none ends early. A subgroup operation, which stands in subgroup-uniform control
-    /// flow, then has all lanes of a pack or none, so it needs no mask. It must not use one either: of packs that share a copy of its
-    /// result, the one for which the result is computed may be inactive.
+    /// All lanes of all subgroups exist and none ends early. Subgroup operations, which are in subgroup-uniform control
+    /// flow, then have all lanes of a pack or none, and need no mask. They must not use one: the pack that computes a
+    /// copy for others may be inactive itself.
     pub(crate) whole_subgroups: bool,
     divergence: Divergence<Fact>,
 }
@@ -173,7 +174,7 @@ impl Shape {
     pub(crate) fn of(program: &Program, tile: Tile) -> Shape {
         let mut whole_subgroups = tile.layout == Layout::Rows;
         program.walk(|inst, depth| {
-            // All return in the end.
+            // A final `return` ends all lanes together.
             whole_subgroups &= program.inst(inst).op != Terminator::Trap
                 && (program.inst(inst).op != Terminator::Return || depth == 0);
         });
@@ -188,25 +189,25 @@ impl Shape {
         Shape { tile, axes, linear, written: lanes.written, whole_subgroups, divergence }
     }
 
-    /// Along what invocations differ in when they leave or continue a loop.
+    /// Axes along which the exits of a loop diverge.
     pub(crate) fn exits(&self, id: InstId) -> Axes {
         self.divergence.exits(id).axes
     }
 }
 
-/// Divergence of a value in a tile: along what it differs, and whether it still may be [linear](Shape::linear).
+/// Lattice element of a value: its axes, and whether it may still be [linear](Shape::linear).
 #[derive(Clone, Copy, PartialEq)]
 struct Fact {
     axes: Axes,
     linear: bool,
 }
 
-/// Comparison of the lanes, packs, rows and tiles of a layout.
+/// Divergence domain for the lanes, packs, rows and tiles of a layout.
 struct Lanes<'p> {
     program: &'p Program,
     tile: Tile,
     written: SecondaryMap<MemId, bool>,
-    /// Whether all lanes of all subgroups exist and none ends early.
+    /// All lanes of all subgroups exist and none ends early.
     whole_subgroups: bool,
 }
 
@@ -249,7 +250,7 @@ impl Domain for Lanes<'_> {
 }
 
 impl Lanes<'_> {
-    /// Along what an operation on operands that are the same everywhere differs.
+    /// Axes along which an operation diverges by itself, with uniform operands.
     fn own_axes(&self, op: &Op) -> Axes {
         let tile = self.tile;
         let size = self.program.workgroup_size();
@@ -282,7 +283,7 @@ impl Lanes<'_> {
             Op::Load(MemOperand { memory, .. }) | Op::Store(MemOperand { memory, .. }) => {
                 match self.program.memory(*memory).space {
                     Space::Uniform => Axes::NONE,
-                    // What one tile loads at once is the same; another tile comes earlier or later.
+                    // Lanes of a tile load at the same time; other tiles load earlier or later.
                     Space::Storage(_) if self.written[*memory] => rest,
                     Space::Storage(_) => Axes::NONE,
                     Space::Workgroup => rest,
@@ -296,7 +297,7 @@ impl Lanes<'_> {
     fn axes_of_collective(&self, facts: &Divergence<Fact>, inst: &Inst, result: usize) -> Axes {
         let across = |value: ValueId| facts.value(value).axes.without(Axes::LANE);
         let Op::Subgroup(op) = inst.op else { return Axes::GROUP };
-        // It matters which lanes are there.
+        // The result depends on which lanes are active.
         if !self.whole_subgroups {
             return Axes::ALL;
         }
@@ -317,12 +318,12 @@ impl Lanes<'_> {
         let flat = size[1] == 1 && size[2] == 1;
         let layout = self.tile.layout;
         let linear = |value: ValueId| facts.value(value).linear;
-        // Not even between the packs of a row.
+        // Equal in all packs of a row.
         let fixed = |value: ValueId| !facts.value(value).axes.meets(Axes::LANE.and(Axes::COLUMN));
         match (&inst.op, inst.operands.as_slice()) {
             (Op::PerInvocation(PerInvocation::GlobalIndex), _) => true,
             (Op::PerInvocation(PerInvocation::LocalIndex), _) => layout != Layout::Merged,
-            // It starts again in the next pack.
+            // The lane number restarts in the next pack.
             (Op::PerInvocation(PerInvocation::SubgroupLane), _) => layout == Layout::Rows && self.tile.columns == 1,
             (Op::PerInvocation(PerInvocation::GlobalId(Axis::X) | PerInvocation::LocalId(Axis::X)), _) => {
                 layout == Layout::Rows || (layout == Layout::Linear && flat && size[0] > 1)

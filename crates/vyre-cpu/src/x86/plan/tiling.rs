@@ -1,7 +1,7 @@
-//! Chooses how many packs are worked on together.
+//! Tiling: chooses the number of packs that are computed together (register blocking).
 //!
-//! More packs share what is the same for them, and hide latencies; but their values must fit into registers. The choice is the
-//! form with the fewest instructions for an invocation whose values do.
+//! More packs share uniform computations and hide latencies, but their values must fit into registers. The choice
+//! minimizes instructions per invocation among tiles whose register pressure fits.
 
 use vyre_foundation::analysis::{Liveness, Splits, Storage, may_merge_workgroups};
 use vyre_foundation::ir::entity::SecondaryMap;
@@ -12,19 +12,19 @@ use super::segments::is_barrier;
 use super::shape::{Axes, Layout, Shape, Tile};
 use crate::x86::Level;
 
-/// Programs of more instructions than this are written out for few packs only: compiling them would take too long.
+/// Programs with more instructions than this are limited to few packs, to bound compile time.
 const LARGE: usize = 250;
 
-/// Most instructions that a large program is written out to.
+/// Most instructions generated for a large program.
 const MOST_WRITTEN: usize = 1000;
 
-/// About how many instructions it takes to go on with the next tile.
+/// Estimated instructions of the tile loop per trip.
 const PER_TILE: f64 = 8.0;
 
-/// A loop is expected to go round so often.
+/// Estimated trip count of a loop.
 const TRIPS: f64 = 8.0;
 
-/// Chooses a tile for a program.
+/// Chooses the tile of a program.
 pub(super) fn choose(program: &Program, level: Level) -> Tile {
     let lanes = level.lanes();
     let [x, y, _] = program.workgroup_size();
@@ -44,12 +44,12 @@ pub(super) fn choose(program: &Program, level: Level) -> Tile {
     if 2 * instructions > MOST_WRITTEN {
         return single;
     }
-    // What the lanes of a subgroup access next to each other is not next to what those of the next one do.
+    // Accesses by subgroup lane are contiguous within a subgroup only.
     let columns = if by_lane { 1 } else { 8 };
-    // The axes of values do not depend on how many packs there are.
+    // The axes of values do not depend on the number of packs.
     let shape = Shape::of(program, Tile { columns: columns.min(2), rows: 2, ..single });
     let is_barrier = |id| is_barrier(&program.inst(id).op);
-    // A value that is live across a barrier goes through memory.
+    // Values live across a barrier are in memory.
     let splits = Splits { before: &is_barrier, rematerialized: &|_| false };
     let liveness = Liveness::split(program, Storage::Registers, splits);
     let in_vectors = program.values().keys().map(|value| {
@@ -79,7 +79,7 @@ pub(super) fn choose(program: &Program, level: Level) -> Tile {
             }
             let cost =
                 (instructions_of(program, &shape, &tile, program.body(), 1.0) + PER_TILE) / f64::from(tile.packs());
-            // A little more is not worth it: code grows, and lanes that wait for others are more.
+            // Gains below 5 % are not worth it: code grows, and so does divergence.
             if cost < best.1 * 0.95 {
                 best = (tile, cost);
             }
@@ -88,7 +88,7 @@ pub(super) fn choose(program: &Program, level: Level) -> Tile {
     best.0
 }
 
-/// Number of machine instructions of a block for a tile.
+/// Estimated machine instructions of a block for a tile.
 fn instructions_of(program: &Program, shape: &Shape, tile: &Tile, block: BlockId, weight: f64) -> f64 {
     let mut total = 0.0;
     for &id in &program.block(block).insts {
@@ -113,11 +113,11 @@ fn instructions_of(program: &Program, shape: &Shape, tile: &Tile, block: BlockId
 fn copies(program: &Program, shape: &Shape, tile: &Tile, value: ValueId) -> usize {
     let axes = shape.axes[value];
     let halves = if program.ty(value).bits() == 64 && axes.meets(Axes::LANE) { 2 } else { 1 };
-    // Of linear values, most often only the first lanes are computed.
+    // Of linear values, mostly only the first lanes are computed.
     if shape.linear[value] && axes.meets(Axes::LANE) { tile.rows_of(axes) } else { tile.copies(axes) * halves }
 }
 
-/// Whether a bool is a comparison of a linear value, which is hardly ever needed lane by lane.
+/// Returns whether a bool compares a linear value: it is rarely needed as a mask.
 fn compares_run(program: &Program, shape: &Shape, value: ValueId) -> bool {
     let Def::Result(id, 0) = program.def(value) else { return false };
     program.ty(value) == Type::Bool

@@ -1,7 +1,7 @@
 //! Versioning: which branches and loops get a fast version for tiles whose lanes agree, and when a masked block is skipped.
 //!
-//! The fast version runs without masks. Lowering writes it while its budget of repeated instructions lasts; the masked version is
-//! the slow path, in cold blocks.
+//! The fast version runs without masks. Lowering emits it while the budget of duplicated instructions lasts; the masked
+//! version is the slow path, in cold blocks.
 
 use vyre_foundation::analysis::const_trip_count;
 use vyre_foundation::ir::ops::{Control, Kind, Op, Terminator};
@@ -9,29 +9,29 @@ use vyre_foundation::ir::{BlockId, Def, Inst, InstId, Space, ValueId};
 
 use super::Plan;
 
-/// Loops without loops in them and with at most this constant trip count do not poll.
+/// Largest constant trip count for which a loop without nested loops does not poll.
 const SHORT_LOOP: u64 = 256;
 
-/// Size of a block with everything nested in it.
+/// Size of a block, including nested blocks.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Weight {
     pub(crate) insts: usize,
-    /// Whether it is more than arithmetic: it accesses memory, exchanges between lanes, has effects or loops.
+    /// Contains more than arithmetic: memory accesses, collectives, effects or loops.
     pub(crate) works: bool,
 }
 
-/// A loop that can run without masks until the first lane leaves it.
+/// A divergent loop that runs without masks until the first lane leaves it.
 pub(crate) struct ConvergedLoop {
-    /// Position in the body of the `if` by which lanes leave. What comes before it may be executed twice.
+    /// Position in the body of the exit `if`. Instructions before it may be executed twice.
     pub(crate) test: usize,
-    /// The value of its condition by which lanes leave.
+    /// Value of the condition for which lanes leave.
     pub(crate) leaves_when: bool,
     /// The arm of the lanes that stay.
     pub(crate) stays: BlockId,
 }
 
 impl Plan<'_> {
-    /// Budget of instructions that may be written twice. Large programs are not made larger.
+    /// Budget of duplicated instructions, lower for large programs.
     pub(crate) fn version_budget(&self) -> usize {
         if self.program.insts().len() > 500 { 50 } else { 400 }
     }
@@ -55,13 +55,13 @@ impl Plan<'_> {
         total
     }
 
-    /// Whether a masked block is jumped over if no lane is active.
+    /// Returns whether a masked block is skipped by a jump if no lane is active.
     pub(crate) fn is_worth_a_jump(&self, block: BlockId) -> bool {
         let Weight { insts, works } = self.weight(block);
         works || insts > 8
     }
 
-    /// Whether an `if` gets a version for the case that its condition holds in all lanes.
+    /// Returns whether an `if` gets a fast path for conditions that hold in all lanes.
     pub(crate) fn is_worth_a_version(&self, id: InstId, budget: usize) -> bool {
         let inst = self.program.inst(id);
         let (then, other) = (inst.blocks[0], inst.blocks[1]);
@@ -70,8 +70,8 @@ impl Plan<'_> {
         works && fits && self.follows_from_ids(inst.operands[0], 8)
     }
 
-    /// Whether a value follows from ids of invocations and uniform values, so that a condition agrees in nearly all tiles. One that
-    /// follows from data does not.
+    /// Returns whether a value depends only on ids and uniform values, so that a condition agrees in nearly all tiles.
+    /// Data-dependent conditions do not.
     fn follows_from_ids(&self, value: ValueId, depth: u32) -> bool {
         if self.shape.linear[value] || self.shape.axes[value].is_uniform() {
             return true;
@@ -85,13 +85,13 @@ impl Plan<'_> {
         }
     }
 
-    /// The exit of a divergent loop, if a version of the loop can run without masks until the first lane takes it.
+    /// Exit of a divergent loop that can run without masks until the first lane takes it.
     pub(crate) fn converged_loop(&self, id: InstId, budget: usize) -> Option<ConvergedLoop> {
         let program = self.program;
         let body = program.inst(id).blocks[0];
         let insts = &program.block(body).insts;
-        // The first divergent condition must be the only one that lanes leave by, and the trip starts again there: nothing before
-        // it may have an effect.
+        // The first divergent condition must be the only exit, and the trip restarts there: nothing before it may have
+        // an effect.
         let position = insts.iter().position(|&inner| {
             let inner = program.inst(inner);
             inner.op == Control::If && !self.shape.axes[inner.operands[0]].is_uniform()
@@ -122,7 +122,7 @@ impl Plan<'_> {
         fits.then_some(ConvergedLoop { test: position, leaves_when, stays })
     }
 
-    /// Whether lanes may leave or end in a block, other than at its end.
+    /// Returns whether lanes may leave or end in a block, other than at its end.
     pub(crate) fn may_leave_inside(&self, block: BlockId) -> bool {
         let insts = &self.program.block(block).insts;
         insts[..insts.len() - 1].iter().any(|&id| {
@@ -130,7 +130,7 @@ impl Plan<'_> {
         })
     }
 
-    /// Whether lanes may leave or continue the innermost loop, or end, at different times in an instruction.
+    /// Returns whether an instruction lets lanes leave or continue the innermost loop, or end, at different times.
     fn leaves_divergently(&self, id: InstId) -> bool {
         let inst = self.program.inst(id);
         let divergent = inst.op != Control::Loop
@@ -146,12 +146,12 @@ impl Plan<'_> {
         })
     }
 
-    /// Whether lanes leave or continue the innermost loop, or end, in a block.
+    /// Returns whether lanes leave or continue the innermost loop, or end, in a block.
     fn leaves_at_all(&self, block: BlockId) -> bool {
         self.program.block(block).insts.iter().any(|&id| self.program.jumps_out(id)) || self.has_ends(block)
     }
 
-    /// Whether a loop polls for fuel, cancellation and time.
+    /// Returns whether a loop polls for fuel, cancellation and deadline.
     pub(crate) fn polls(&self, id: InstId) -> bool {
         self.has_loop(self.program.inst(id).blocks[0])
             || const_trip_count(self.program, id).is_none_or(|count| count.trips > SHORT_LOOP)
