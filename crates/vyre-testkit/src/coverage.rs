@@ -156,8 +156,8 @@ impl Coverage {
             for &id in &program.block(block).insts {
                 let inst = program.inst(id);
                 let flow = match Scope::required_by(&inst.op) {
-                    _ if uniformity.is_together(block, Scope::Workgroup) => Flow::Uniform,
-                    Some(Scope::Subgroup) if uniformity.is_together(block, Scope::Subgroup) => Flow::SubgroupUniform,
+                    _ if uniformity.is_converged(block, Scope::Workgroup) => Flow::Uniform,
+                    Some(Scope::Subgroup) if uniformity.is_converged(block, Scope::Subgroup) => Flow::SubgroupUniform,
                     _ => Flow::Divergent,
                 };
                 pending.extend(&inst.blocks);

@@ -184,7 +184,7 @@ fn uniform_values_are_uniform() {
         let mut sites: Vec<(Scope, ValueId)> = vec![];
         for block in program.reachable_blocks() {
             let executed_by = [Scope::Workgroup, Scope::Subgroup];
-            let Some(together) = executed_by.into_iter().find(|&scope| uniformity.is_together(block, scope)) else {
+            let Some(together) = executed_by.into_iter().find(|&scope| uniformity.is_converged(block, scope)) else {
                 continue;
             };
             let mut cursor = Cursor::at_start(&mut program, block);

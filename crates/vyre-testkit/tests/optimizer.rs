@@ -71,16 +71,16 @@ fn stale(program: &Program, known: &mut Analyses) -> Vec<Analysis> {
         for scope in [Scope::Workgroup, Scope::Subgroup] {
             check(
                 Analysis::Uniformity,
-                uniformity.0.is_together(block, scope) == uniformity.1.is_together(block, scope),
+                uniformity.0.is_converged(block, scope) == uniformity.1.is_converged(block, scope),
             );
         }
         check(Analysis::Effects, effects.0.of_block(block) == effects.1.of_block(block));
         for &id in &program.block(block).insts {
-            check(Analysis::Structure, structure.0.place(id) == structure.1.place(id));
+            check(Analysis::Structure, structure.0.block_of(id) == structure.1.block_of(id));
             check(Analysis::Effects, effects.0.inst(id) == effects.1.inst(id));
             check(Analysis::Ranges, ranges.0.decided(id) == ranges.1.decided(id));
             check(Analysis::Ranges, ranges.0.is_in_bounds(id) == ranges.1.is_in_bounds(id));
-            check(Analysis::Ranges, ranges.0.is_whole(id) == ranges.1.is_whole(id));
+            check(Analysis::Ranges, ranges.0.is_aligned(id) == ranges.1.is_aligned(id));
             let inst = program.inst(id);
             for &value in inst.operands.iter().chain(&inst.results).chain(&program.block(block).params) {
                 check(Analysis::Uses, uses.0.count(value) == uses.1.count(value));

@@ -1,13 +1,13 @@
-//! Affine forms of indices: a value plus a literal, or a sum of positions with literal factors.
+//! Affine forms of indices: a value plus a literal, or a linear combination of positions.
 
 use crate::ir::{Def, Op, Program, Pure, ValueId};
 
 /// An index of the form `base + offset`, modulo 2³².
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AffineIndex {
-    /// The value that the offset is added to; a literal index has none.
+    /// The value that the offset is added to; `None` for a literal index.
     pub base: Option<ValueId>,
-    /// The literal that is added.
+    /// Literal offset.
     pub offset: u32,
 }
 
@@ -38,10 +38,11 @@ impl AffineIndex {
 /// Number of positions: of workgroups along x, y and z, and of invocations in a workgroup.
 pub(crate) type Counts = [u32; 6];
 
-/// Affine form of the position of an invocation: each position times its factor, plus a number from `low` to `high`, modulo 2³².
+/// Affine form over positions: the sum of each position times its factor, plus a number from `low` to `high`, modulo
+/// 2³².
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AffineForm {
-    /// For the positions in [`Counts`]. The factor of a position that there is only one of is 0.
+    /// Factors of the positions in [`Counts`]; 0 for a position with a count of 1.
     pub(crate) factors: [i64; 6],
     pub(crate) low: i64,
     pub(crate) high: i64,
@@ -56,13 +57,13 @@ impl AffineForm {
         AffineForm { factors: [0; 6], low, high }
     }
 
-    /// The sum of positions with these factors.
+    /// Linear combination of positions with these factors.
     pub(crate) fn positions(factors: [u64; 6], counts: Counts) -> AffineForm {
         let factor = |position: usize| if counts[position] > 1 { i64::from(factors[position] as i32) } else { 0 };
         AffineForm { factors: std::array::from_fn(factor), low: 0, high: 0 }
     }
 
-    /// The number, if it is the same everywhere.
+    /// The number, if the form is constant.
     pub(crate) fn number(self) -> Option<i64> {
         (self.factors == [0; 6] && self.low == self.high).then_some(self.low)
     }
@@ -87,8 +88,8 @@ impl AffineForm {
         AffineForm { factors: self.factors.map(|factor| factor * number), low: a.min(b), high: a.max(b) }.reduced()
     }
 
-    /// One of two.
-    pub(crate) fn or(self, other: AffineForm, counts: Counts) -> AffineForm {
+    /// Least upper bound of two forms.
+    pub(crate) fn join(self, other: AffineForm, counts: Counts) -> AffineForm {
         let (a, b) = match self.factors == other.factors {
             true => (self, other),
             false => (self.of_workgroup(counts), other.of_workgroup(counts)),
@@ -99,7 +100,7 @@ impl AffineForm {
         }
     }
 
-    /// The numbers of all invocations of a workgroup together.
+    /// The form with the positions in the workgroup absorbed into its bounds.
     pub(crate) fn of_workgroup(self, counts: Counts) -> AffineForm {
         let mut whole = self;
         for (factor, count) in whole.factors.iter_mut().zip(counts).skip(3) {
@@ -111,7 +112,7 @@ impl AffineForm {
         whole
     }
 
-    /// The least and the greatest number of all.
+    /// Bounds over all positions.
     pub(crate) fn bounds(self, counts: Counts) -> (i64, i64) {
         let mut bounds = (self.low, self.high);
         for (factor, count) in self.factors.into_iter().zip(counts) {
@@ -121,8 +122,8 @@ impl AffineForm {
         bounds
     }
 
-    /// The same numbers, of which none wraps around.
-    pub(crate) fn settled(self, counts: Counts) -> AffineForm {
+    /// The equal form modulo 2³² that does not wrap around at any position, if there is one.
+    pub(crate) fn unwrapped(self, counts: Counts) -> AffineForm {
         let (least, most) = self.bounds(counts);
         let turns = least.div_euclid(MODULUS) * MODULUS;
         match most.saturating_sub(turns) < MODULUS {
@@ -131,7 +132,7 @@ impl AffineForm {
         }
     }
 
-    /// The range that contains two of the same position, if they are at a constant distance.
+    /// Smallest form that contains two forms with equal factors.
     pub(crate) fn hull(self, other: AffineForm) -> Option<AffineForm> {
         let (low, high) = (self.low.min(other.low), self.high.max(other.high));
         (self.factors == other.factors).then_some(AffineForm { low, high, ..self })

@@ -1,4 +1,4 @@
-//! Alias analysis: may two accesses touch the same bytes?
+//! Alias analysis: decides whether two accesses may overlap.
 //!
 //! Distinct memory objects never overlap. Within an object, an access is a range of bytes: it begins at an affine index, a value plus a
 //! literal, times the size of an element. The distance between two ranges is known if the indices have the same base and scale, or are both
@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::affine::{AffineForm, AffineIndex, Counts};
 use crate::ir::{Element, InstId, MemId, Program};
 
-/// The bytes that an access touches.
+/// Byte range of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
     /// The object.
@@ -33,7 +33,7 @@ impl Location {
         Some(Location { object: at.memory, index, element: at.element, elements })
     }
 
-    /// The location of one of the elements.
+    /// Location of one element.
     #[must_use]
     pub fn part(self, position: u32) -> Location {
         let offset = self.index.offset.wrapping_add(position);
@@ -45,7 +45,7 @@ impl Location {
         self.object == next.object && self.distances(next).is_some_and(|(forward, _)| forward == self.length())
     }
 
-    /// The bytes of the object, if the index is a literal.
+    /// Byte range in the object, if the index is a literal.
     pub fn constant_range(self) -> Option<Range<u64>> {
         let start = u64::from(self.index.offset) * self.size();
         self.index.base.is_none().then(|| start..start + self.length())
@@ -101,8 +101,8 @@ pub fn alias(a: Location, b: Location) -> Alias {
     }
 }
 
-/// The bytes that accesses from one position may touch, if accesses from different positions never touch the same byte. The accesses are ranges
-/// of bytes after an affine form of the position.
+/// The byte range of each position, if the ranges of different positions are disjoint. Accesses are byte ranges
+/// relative to an affine form of the position.
 pub(crate) fn exclusive_range(mut accesses: impl Iterator<Item = AffineForm>, counts: Counts) -> Option<AffineForm> {
     let first = accesses.next()?;
     let all = accesses.try_fold(first, AffineForm::hull)?;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_bytes() {
+    fn overlap_follows_from_index_size_and_width() {
         let at = |offset, elements| location(0, Some(1), offset, elements);
         let narrow = |location: Location| Location { element: Element::F16, ..location };
         let literal = |offset, elements| location(0, None, offset, elements);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn literal_ranges_of_bytes_are_compared_byte_by_byte() {
+    fn literal_locations_alias_if_their_bytes_overlap() {
         const SIZES: [Element; 4] = [Element::I8, Element::F16, Element::F32, Element::U64];
         let locations = (0..6)
             .flat_map(|offset| (1..=4).flat_map(move |elements| SIZES.map(|element| (offset, elements, element))));

@@ -25,7 +25,7 @@ impl Analysis {
     pub const ALL: [Analysis; 5] =
         [Analysis::Structure, Analysis::Uses, Analysis::Uniformity, Analysis::Ranges, Analysis::Effects];
 
-    /// The name in reports.
+    /// Name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Analysis::Structure => "structure",

@@ -1,12 +1,13 @@
-//! Divergence analysis: which values may differ between invocations, and which blocks only some invocations execute.
+//! Divergence analysis: finds values that may differ between invocations, and blocks with non-uniform control flow.
 //!
-//! A forward data-flow analysis. Every value has a fact, an element of a join-semilattice whose bottom is "uniform". The facts start at the
-//! bottom and are joined along data and control dependences until nothing changes (least fixpoint). What a fact is, and which operations make
-//! values diverge, is up to the [`Domain`]: [`Uniformity`] compares the invocations of a dispatch, [`may_merge_workgroups`] the interleavings
-//! of a dispatch, and the x86 code generator the lanes, packs and rows of a tile.
+//! A forward data-flow analysis. Every value has a fact, an element of a join-semilattice with bottom "uniform". Facts
+//! start at the bottom and are joined along data and control dependences up to the least fixpoint. The [`Domain`]
+//! defines facts and sources of divergence: [`Uniformity`] compares the invocations of a dispatch,
+//! [`may_merge_workgroups`] the interleavings of a dispatch, and the x86 code generator the lanes, packs and rows of a
+//! tile.
 //!
-//! `break` and `continue` make control flow divergent: after one that only some invocations take, the others go on alone. `return` and `trap`
-//! do not, because an invocation that has ended counts as present at barriers, unless the [`Domain`] says otherwise.
+//! A divergent `break` or `continue` makes the rest of the loop divergent. `return` and `trap` do not, because an ended
+//! invocation counts as present at barriers, unless the [`Domain`] says otherwise.
 //!
 //! [`may_merge_workgroups`]: super::may_merge_workgroups
 
@@ -23,13 +24,13 @@ use crate::ir::{
 
 /// Lattice and transfer function of a divergence analysis.
 pub trait Domain {
-    /// Element of the lattice: how a value diverges, or why.
+    /// Element of the lattice: the divergence of a value, and optionally its cause.
     type Fact: Copy + PartialEq;
 
     /// Bottom of the lattice: no divergence.
     const UNIFORM: Self::Fact;
 
-    /// Whether an invocation that ends in a loop leaves the loop earlier than the others.
+    /// Whether `return` and `trap` count as exits of the enclosing loops.
     const ENDS_LEAVE_LOOPS: bool = false;
 
     /// Least upper bound.
@@ -40,7 +41,7 @@ pub trait Domain {
         Self::UNIFORM
     }
 
-    /// Contribution of a value with this fact to what depends on the value.
+    /// Contribution of a value with this fact to values that depend on it.
     fn dependence(_value: ValueId, fact: Self::Fact) -> Self::Fact {
         fact
     }
@@ -59,7 +60,7 @@ pub trait Domain {
     /// Transfer function: fact of a result of an instruction without nested blocks.
     fn transfer(&self, facts: &Divergence<Self::Fact>, inst: InstId, result: usize) -> Self::Fact;
 
-    /// Fact of a value at a join point, from the join of what flows together there.
+    /// Fact of a value at a join point, from the join of the incoming facts.
     fn at_join(&self, _join: Join, fact: Self::Fact) -> Self::Fact {
         fact
     }
@@ -88,7 +89,7 @@ pub struct Divergence<F: Clone> {
 }
 
 impl<F: Copy + PartialEq> Divergence<F> {
-    /// Analyzes a program whose structure, scopes and types are in order.
+    /// Analyzes a program with valid structure, scopes and types.
     pub fn of<D: Domain<Fact = F>>(program: &Program, domain: &D) -> Divergence<F> {
         let uniform = D::UNIFORM;
         let mut facts = Divergence {
@@ -118,12 +119,12 @@ impl<F: Copy + PartialEq> Divergence<F> {
         self.blocks[block]
     }
 
-    /// Divergence of the trip in which a loop is left or continued, among the invocations that entered it.
+    /// Divergence of the iteration in which a loop is left or continued, among the invocations that entered it.
     pub fn exits(&self, inst: InstId) -> F {
         self.exits.get(&inst).copied().unwrap_or(self.uniform)
     }
 
-    /// Returns true if invocations may leave or continue some loop in different trips.
+    /// Returns true if invocations may leave or continue some loop in different iterations.
     pub fn has_divergent_exit(&self) -> bool {
         !self.exits.is_empty()
     }
@@ -134,7 +135,7 @@ impl<F: Copy + PartialEq> Divergence<F> {
     }
 }
 
-/// Divergence of the control flow that leads to a place.
+/// Divergence of the control flow that leads to a point.
 #[derive(Clone, Copy)]
 struct ControlDivergence<F> {
     /// Among all invocations.
@@ -147,8 +148,8 @@ struct Solver<'a, D: Domain> {
     program: &'a Program,
     domain: &'a D,
     facts: Divergence<D::Fact>,
-    /// Whether a fact changed that the walk reads before the place that changes it: of a loop parameter, a loop exit or a private array.
-    /// All other facts are read behind that place only, so they need no further iteration.
+    /// Whether a fact changed that the walk reads before it is computed: of a loop parameter, a loop exit or a private
+    /// array. Only these require another iteration.
     changed: bool,
 }
 
@@ -189,7 +190,7 @@ impl<D: Domain> Solver<'_, D> {
                 }
                 Op::Control(Control::Loop) => self.loop_inst(id, control),
                 Op::Terminator(Terminator::Break | Terminator::Continue) => self.exit(enclosing_loop, control.in_loop),
-                // All loops around are left, not only the innermost.
+                // All enclosing loops are left, not only the innermost.
                 Op::Terminator(Terminator::Return | Terminator::Trap) if D::ENDS_LEAVE_LOOPS => {
                     self.exit(enclosing_loop, control.absolute);
                 }
@@ -209,7 +210,7 @@ impl<D: Domain> Solver<'_, D> {
         }
     }
 
-    /// A `break` or `continue` of a loop, or what counts as one.
+    /// Handles a `break` or `continue` of a loop, or an instruction that counts as one.
     fn exit(&mut self, target: Option<InstId>, control: D::Fact) {
         if let Some(target) = target.filter(|_| control != D::UNIFORM) {
             self.changed |= raise::<D>(self.facts.exits.entry(target).or_insert(D::UNIFORM), control);
@@ -232,7 +233,8 @@ impl<D: Domain> Solver<'_, D> {
         }
         for (position, &result) in inst.results.iter().enumerate() {
             let mut fact = self.merge(D::UNIFORM, &breaks, position, exits);
-            // Temporal divergence: invocations that leave in different trips take different values along, unless no trip changes them.
+            // Temporal divergence: invocations that leave in different iterations carry different values, unless the
+            // values are constant.
             if incoming_values(program, &breaks, position).any(|value| program.known(value).is_none()) {
                 fact = D::join(fact, exits);
             }
@@ -240,7 +242,7 @@ impl<D: Domain> Solver<'_, D> {
         }
     }
 
-    /// Joins a fact with those of the operands that terminators give at a position, and with the condition that chooses between them.
+    /// Joins a fact with those of the incoming values at a position, and with the condition that selects between them.
     fn merge(&self, fact: D::Fact, terminators: &[InstId], position: usize, condition: D::Fact) -> D::Fact {
         let incoming = incoming_values(self.program, terminators, position);
         let dependences = incoming.clone().map(|value| D::dependence(value, self.facts.value(value)));
@@ -268,8 +270,8 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Scope in which control flow must be uniform at an operation: collective operations are executed by all active invocations of a
-    /// workgroup or of a subgroup together. `None` for all other operations.
+    /// Scope in which control flow must be uniform at an operation: the active invocations of a workgroup or subgroup
+    /// execute a collective operation together. `None` for all other operations.
     pub fn required_by(op: &Op) -> Option<Scope> {
         match op {
             Op::Barrier(_) | Op::Broadcast => Some(Scope::Workgroup),
@@ -299,11 +301,12 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Divergence between invocations: the largest scope in which all active invocations have the same value, or execute a block together.
+/// Divergence between invocations: the largest scope in which all active invocations have the same value, or execute a
+/// block together (converged).
 ///
-/// The lattice is a chain: uniform in the dispatch ⊂ uniform in the workgroup ⊂ uniform in the subgroup ⊂ varying. Of values and blocks that
-/// are not uniform in the workgroup, one cause of the same scope is known, so that a message can show the way back to the operation that
-/// tells subgroups or invocations apart.
+/// The lattice is a chain: uniform in the dispatch ⊂ uniform in the workgroup ⊂ uniform in the subgroup ⊂ varying. Each
+/// value and block that is not uniform in the workgroup has one cause of the same scope, so that a message can trace
+/// the dependences back to the source of divergence.
 #[derive(Clone, Debug)]
 pub struct Uniformity(Divergence<Fact>);
 
@@ -311,7 +314,8 @@ pub struct Uniformity(Divergence<Fact>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fact {
     scope: Scope,
-    /// Of a value that is not uniform in the workgroup, the value that it depends on, unless its own definition tells invocations apart.
+    /// For a value that is not uniform in the workgroup, the value that it depends on; `None` for a source of
+    /// divergence.
     cause: Option<ValueId>,
 }
 
@@ -326,12 +330,12 @@ impl Fact {
 }
 
 impl Uniformity {
-    /// Analyzes a program whose structure, scopes and types are in order.
+    /// Analyzes a program with valid structure, scopes and types.
     pub fn of(program: &Program) -> Uniformity {
         Uniformity(Divergence::of(program, &Invocations { program, written: program.written() }))
     }
 
-    /// Returns true if all active invocations of each such scope have the same value.
+    /// Returns true if all active invocations of each scope of this kind have the same value.
     pub fn is_uniform(&self, value: ValueId, scope: Scope) -> bool {
         self.0.value(value).scope <= scope
     }
@@ -341,25 +345,24 @@ impl Uniformity {
         self.0.value(value).scope
     }
 
-    /// Returns true if all active invocations of each such scope execute a block together, or none does. The scope is a workgroup or a
-    /// subgroup.
-    pub fn is_together(&self, block: BlockId, scope: Scope) -> bool {
+    /// Returns true if all active invocations of each workgroup or subgroup execute a block together, or none does.
+    pub fn is_converged(&self, block: BlockId, scope: Scope) -> bool {
         self.0.block(block).scope <= scope
     }
 
-    /// The condition because of which only some invocations of such a scope, a workgroup or a subgroup, may be executing a block.
+    /// The condition that makes the control flow of a block non-uniform in a workgroup or subgroup.
     pub fn divergence(&self, block: BlockId, scope: Scope) -> Option<ValueId> {
-        self.0.block(block).cause.filter(|_| !self.is_together(block, scope))
+        self.0.block(block).cause.filter(|_| !self.is_converged(block, scope))
     }
 
-    /// The dependences from a value that is not uniform in the workgroup back to the one that tells subgroups or invocations apart, both
+    /// The chain of dependences from a value that is not uniform in the workgroup to its source of divergence, both
     /// included.
     pub fn trace(&self, value: ValueId) -> Vec<ValueId> {
         let mut trace = vec![value];
         let mut seen = FxHashSet::from_iter([value]);
         let mut at = value;
         while let Some(next) = self.0.value(at).cause {
-            // Values that a loop carries can be causes of each other.
+            // Loop-carried values can be causes of each other.
             if !seen.insert(next) {
                 break;
             }
@@ -370,7 +373,7 @@ impl Uniformity {
     }
 }
 
-/// Comparison of the invocations of a dispatch.
+/// Divergence domain that compares the invocations of a dispatch.
 struct Invocations<'p> {
     program: &'p Program,
     /// Objects that the program stores to.
@@ -383,7 +386,7 @@ impl Domain for Invocations<'_> {
     const UNIFORM: Fact = Fact::new(Scope::Dispatch);
 
     fn join(a: Fact, b: Fact) -> Fact {
-        // Of equals the first: a cause that is known stays the same from iteration to iteration.
+        // For equal scopes the first, so that the cause stays the same in later iterations.
         if b.scope > a.scope { b } else { a }
     }
 
@@ -394,12 +397,12 @@ impl Domain for Invocations<'_> {
     fn transfer(&self, facts: &Divergence<Fact>, inst: InstId, result: usize) -> Fact {
         let inst = self.program.inst(inst);
         let own = Fact::new(self.scope(facts, inst, result));
-        // The operands of a collective are exchanged: what they differ by does not matter.
+        // A collective operation exchanges its operands, so their divergence does not matter.
         let fact = match inst.op.is_collective() && own.scope < Scope::Invocation {
             true => own,
             false => Self::join(Self::operands(facts, &inst.operands), own),
         };
-        // The only invocation of a workgroup agrees with itself.
+        // A workgroup of one invocation is uniform.
         match self.program.workgroup_size() {
             [1, 1, 1] => Fact::new(fact.scope.min(Scope::Workgroup)),
             _ => fact,
@@ -419,7 +422,7 @@ impl Invocations<'_> {
                     Scope::Dispatch
                 }
             },
-            // There is only one position along an axis of size 1.
+            // Along an axis of size 1 there is one position.
             Op::PerInvocation(op) => match op {
                 PerInvocation::LocalId(axis) if size[*axis as usize] == 1 => Scope::Dispatch,
                 PerInvocation::GlobalId(axis) if size[*axis as usize] == 1 => Scope::Workgroup,
@@ -439,17 +442,17 @@ impl Invocations<'_> {
                     Space::Workgroup | Space::Private => Scope::Invocation,
                 }
             }
-            // Atomics take turns.
+            // Each invocation may observe another old value.
             Op::Atomic(..) | Op::CompareExchange(_) => Scope::Invocation,
             // A barrier has no results.
             Op::Barrier(_) | Op::Broadcast => Scope::Workgroup,
             Op::Subgroup(op) => match op.exchange() {
                 Exchange::Ballot | Exchange::First | Exchange::Combine(_, Combined::All) => Scope::Subgroup,
-                // All lanes take the value of the same lane.
+                // All lanes read the same lane.
                 Exchange::Shuffle(ShuffleMode::Lane) if facts.value(inst.operands[1]).scope <= Scope::Subgroup => {
                     Scope::Subgroup
                 }
-                // The number of values.
+                // The second result is the number of compacted values.
                 Exchange::Compact if result == 1 => Scope::Subgroup,
                 Exchange::Shuffle(_)
                 | Exchange::Compact

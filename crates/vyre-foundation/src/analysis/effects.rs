@@ -22,11 +22,11 @@ impl Objects {
 
     /// Returns true if the set may contain an object.
     pub fn contains(self, object: MemId) -> bool {
-        self.meets(Objects::of(object))
+        self.intersects(Objects::of(object))
     }
 
-    /// Returns true if two sets may share an object.
-    pub fn meets(self, other: Objects) -> bool {
+    /// Returns true if two sets may intersect.
+    pub fn intersects(self, other: Objects) -> bool {
         self.0 & other.0 != 0
     }
 
@@ -48,31 +48,33 @@ pub struct Summary {
     pub reads: Objects,
     /// Objects that are written.
     pub writes: Objects,
-    /// Whether it contains a barrier, a broadcast or a subgroup operation.
+    /// Contains a barrier, a broadcast or a subgroup operation.
     pub collective: bool,
-    /// Whether it prints.
+    /// Prints.
     pub prints: bool,
-    /// Whether it may end the invocation.
+    /// May end the invocation.
     pub ends: bool,
-    /// Whether it may leave or continue an enclosing loop.
+    /// May leave or continue an enclosing loop.
     pub jumps: bool,
-    /// Whether it contains a loop, which may not terminate.
+    /// Contains a loop, which may not terminate.
     pub loops: bool,
 }
 
 impl Summary {
-    /// Returns true if its results are the only effect: it may be speculated, duplicated, moved or removed, as long as nothing writes in between
-    /// what it reads.
+    /// Returns true if the results are the only effect: the instruction may be speculated, duplicated, moved or
+    /// removed, as long as nothing in between writes what it reads.
     pub fn only_computes(&self) -> bool {
         self.writes.is_empty() && !self.collective && !self.prints && !self.ends && !self.jumps
     }
 
-    /// Returns true if an object may have other contents afterwards (mod): it is written, or a barrier makes stores of other invocations visible.
+    /// Returns true if the contents of an object may change (mod): it is written, or a barrier makes stores of other
+    /// invocations visible.
     pub fn modifies(&self, program: &Program, object: MemId) -> bool {
         self.writes.contains(object) || (self.collective && program.memory(object).space != Space::Private)
     }
 
-    /// Returns true if the contents of an object may matter (ref): it is read, or a barrier makes its stores visible to other invocations.
+    /// Returns true if the contents of an object may be observed (ref): it is read, or a barrier makes its stores
+    /// visible to other invocations.
     pub fn observes(&self, program: &Program, object: MemId) -> bool {
         self.reads.contains(object) || (self.collective && program.memory(object).space != Space::Private)
     }
@@ -120,8 +122,9 @@ impl Effects {
         self.blocks[block]
     }
 
-    /// Returns true if a load is plain and its object has the same contents, for this invocation, before and after something with these effects.
-    pub fn keeps(&self, program: &Program, during: &Summary, load: MemOperand) -> bool {
+    /// Returns true if a load may be moved across code with these effects: it is not atomic, and its object has the
+    /// same contents for this invocation before and after.
+    pub fn preserves_load(&self, program: &Program, during: &Summary, load: MemOperand) -> bool {
         let object = load.memory;
         !load.atomic && (self.is_constant(program, object) || !during.modifies(program, object))
     }

@@ -1,9 +1,9 @@
-//! Liveness: live ranges of values, and the pressure of values that are live at the same time.
+//! Liveness analysis: live ranges of values, and register pressure.
 //!
-//! Control flow is structured, so one walk in text order replaces the data-flow iteration. The walk numbers *points*: one for each
-//! instruction, and one for the back edge of each loop. A value is live from its definition to its last use. A use inside a loop of a value
-//! from outside extends the live range to the back edge, because the next trip uses the value again. What is live at a point depends on the
-//! [`Storage`] that holds the values. Live ranges may be split, for values that go through memory at some instructions.
+//! Control flow is structured, so one walk in text order replaces the data-flow iteration. The walk numbers *points*:
+//! one for each instruction, and one for the back edge of each loop. A value is live from its definition to its last
+//! use. A use in a loop of a value defined outside extends the live range to the back edge, because the next iteration
+//! uses the value again. The live ranges depend on the [`Storage`] of the values, and may be split.
 
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{BlockId, Control, Def, InstId, Program, ValueId};
@@ -11,7 +11,7 @@ use crate::ir::{BlockId, Control, Def, InstId, Program, ValueId};
 /// Storage of live values. Each variant needs the storage of a value for longer than the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Storage {
-    /// None: values as SSA defines them. The operands and results of an instruction are live at the same time.
+    /// SSA values without storage. The operands and results of an instruction are live at the same time.
     Values,
     /// Registers. `continue` assigns the parameters of its loop, so a parameter is live until the back edge. A result may take the register of
     /// an operand that is not used again.
@@ -36,13 +36,14 @@ pub struct LiveRange {
     carrier: Option<u32>,
 }
 
-/// Instructions that split live ranges: a value that is live across one is kept elsewhere meanwhile. It has a live range for each segment
-/// in which it is defined or used.
+/// Live-range splitting: a value that is live across a splitting instruction is stored elsewhere meanwhile. It has a
+/// live range for each segment in which it is defined or used.
 #[derive(Clone, Copy)]
 pub struct Splits<'a> {
     /// Returns true for an instruction that begins a segment. If it has nested blocks, each of them begins a segment, and so do its results.
     pub before: &'a dyn Fn(InstId) -> bool,
-    /// Returns true for a value that is computed again where it is used: its uses count as uses of the operands of its definition.
+    /// Returns true for a value that is rematerialized at its uses: they count as uses of the operands of its
+    /// definition.
     pub rematerialized: &'a dyn Fn(ValueId) -> bool,
 }
 
@@ -70,7 +71,8 @@ impl Liveness {
         &self.ranges
     }
 
-    /// The instruction, of the block that defines a value, that uses the value last, itself or in a nested block.
+    /// Last user of a value in the block that defines it; a use in a nested block counts for the instruction that
+    /// contains the block.
     pub fn last_user(&self, value: ValueId) -> Option<InstId> {
         self.values[value].last_user
     }

@@ -1,8 +1,9 @@
 //! Induction variables and trip counts.
 //!
-//! A loop counts if it is left at the start of a trip by a comparison of a parameter (the induction variable) with a loop-invariant bound, and
-//! every `continue` adds the same literal to that parameter. The trip count is constant if start and bound are literals. It is also known of loops
-//! that shift, multiply or otherwise step a parameter by one operation: their few trips are simulated.
+//! A loop is counted if it exits at the start of an iteration by comparing a parameter (the induction variable) with a
+//! loop-invariant bound, and every `continue` adds the same literal to that parameter. The trip count is constant if
+//! start and bound are literals. Loops that step a parameter by another operation, such as a shift or a multiplication,
+//! are simulated for a limited number of iterations.
 
 use crate::ir::ops::{Control, Kind, Op, Pure, Terminator};
 use crate::ir::{BlockId, Comparison, Def, InstId, Program, Type, ValueId};
@@ -14,11 +15,11 @@ pub struct Counted {
     pub position: usize,
     /// The induction variable.
     pub param: ValueId,
-    /// Its value in the first trip.
+    /// Initial value.
     pub start: ValueId,
-    /// Difference between trips; not zero.
+    /// Step per iteration; not zero.
     pub step: i64,
-    /// Comparison of the induction variable with the bound that holds while the loop goes on.
+    /// Comparison of the induction variable with the bound that holds while the loop continues.
     pub predicate: Comparison,
     /// The loop-invariant bound.
     pub bound: ValueId,
@@ -66,7 +67,7 @@ pub struct Exits {
     pub continues: Vec<InstId>,
 }
 
-/// The exits of the loop with this body, not those of loops inside it.
+/// The exits of the loop with this body, without those of nested loops.
 pub fn exits_of(program: &Program, body: BlockId) -> Exits {
     let mut exits = Exits::default();
     visit_exits(program, body, &mut |id, exit| match exit {
@@ -77,7 +78,7 @@ pub fn exits_of(program: &Program, body: BlockId) -> Exits {
     exits
 }
 
-/// Calls `visit` with every terminator in the body of a loop, except for those of loops inside it.
+/// Visits the terminators in the body of a loop, without those of nested loops.
 fn visit_exits(program: &Program, body: BlockId, visit: &mut impl FnMut(InstId, Terminator)) {
     for &id in &program.block(body).insts {
         match program.inst(id).op {
@@ -94,7 +95,7 @@ pub fn yields_of(program: &Program, id: InstId) -> Vec<InstId> {
     ends.filter(|&end| program.inst(end).op == Terminator::Yield).collect()
 }
 
-/// Operand `position` of each of some terminators: the values that flow together at a join point.
+/// Operand `position` of each terminator: the incoming values of a join point (phi operands).
 pub fn incoming_values(
     program: &Program,
     terminators: &[InstId],
@@ -108,11 +109,11 @@ pub fn incoming_values(
 pub struct ConstTripCount {
     /// The `if` that leaves the loop.
     pub test: InstId,
-    /// Number of trips that pass the test.
+    /// Number of iterations that pass the test.
     pub trips: u64,
 }
 
-/// Trips that are simulated to find the trip count.
+/// Limit of simulated iterations.
 const SIMULATED: u64 = 64;
 
 /// The constant trip count of a loop, if it has one.
@@ -124,7 +125,7 @@ pub fn const_trip_count(program: &Program, id: InstId) -> Option<ConstTripCount>
     }
     let inst = program.inst(id);
     let body = *inst.blocks.first().filter(|_| inst.op == Control::Loop)?;
-    let (test, condition, leaves_when) = exit_test(program, body)?;
+    let (test, condition, breaks_when) = exit_test(program, body)?;
     let Def::Result(comparison, 0) = program.def(condition) else { return None };
     let param = *program.inst(comparison).operands.iter().find(|operand| literal(program, **operand).is_none())?;
     let position = program.block(body).params.iter().position(|&candidate| candidate == param)?;
@@ -137,7 +138,7 @@ pub fn const_trip_count(program: &Program, id: InstId) -> Option<ConstTripCount>
     let Def::Result(step, 0) = program.def(step.filter(|_| one_step)?) else { return None };
     let mut at = literal(program, inst.operands[position])?;
     for trips in 0..=SIMULATED {
-        if (evaluate(program, comparison, param, at)? == 1) == leaves_when {
+        if (evaluate(program, comparison, param, at)? == 1) == breaks_when {
             return Some(ConstTripCount { test, trips });
         }
         at = evaluate(program, step, param, at)?;
@@ -145,7 +146,7 @@ pub fn const_trip_count(program: &Program, id: InstId) -> Option<ConstTripCount>
     None
 }
 
-/// Evaluates an operation on a parameter and literals, for a parameter with these bits.
+/// Evaluates an operation on literals and a parameter with these bits.
 fn evaluate(program: &Program, id: InstId, param: ValueId, bits: u64) -> Option<u64> {
     let inst = program.inst(id);
     let [result] = inst.results[..] else { return None };
@@ -162,7 +163,7 @@ fn literal(program: &Program, value: ValueId) -> Option<u64> {
     }
 }
 
-/// The literal that a value is, as a number.
+/// Value of a 32-bit integer literal.
 pub(super) fn integer(program: &Program, value: ValueId) -> Option<i64> {
     let literal = literal(program, value)?;
     match program.ty(value) {
@@ -172,16 +173,17 @@ pub(super) fn integer(program: &Program, value: ValueId) -> Option<i64> {
     }
 }
 
-/// The induction variable of a loop, if the loop counts.
+/// The induction variable of a loop, if it is counted.
 pub fn counted(program: &Program, id: InstId) -> Option<Counted> {
     let inst = program.inst(id);
     let body = *inst.blocks.first().filter(|_| inst.op == Control::Loop)?;
-    let (test, condition, leaves_when) = exit_test(program, body)?;
+    let (test, condition, breaks_when) = exit_test(program, body)?;
     let Def::Result(comparison, 0) = program.def(condition) else { return None };
     let comparison = program.inst(comparison);
     let Op::Pure(op) = comparison.op else { return None };
-    // A loop that goes on while two numbers are equal is not counted: it has one trip more if the bound is the start.
-    let predicate = op.comparison()?.when(!leaves_when);
+    // A loop that continues while two numbers are equal is not counted: it iterates once if they are equal at the
+    // start.
+    let predicate = op.comparison()?.when(!breaks_when);
     if predicate == Comparison::Eq {
         return None;
     }
@@ -209,17 +211,18 @@ pub fn counted(program: &Program, id: InstId) -> Option<Counted> {
     Some(Counted { position, param, start: inst.operands[position], step: step?, predicate, bound, test })
 }
 
-/// The first instruction of a block that is not pure, if it is an exit test: the instruction, its condition, and for which
-/// value of that it breaks.
+/// The exit test of a loop: its first instruction that is not pure. Returns the instruction, its condition, and the
+/// value of the condition for which it breaks.
 fn exit_test(program: &Program, body: BlockId) -> Option<(InstId, ValueId, bool)> {
     let is_simple = |kind| matches!(kind, Kind::Pure | Kind::PerGroup | Kind::PerInvocation);
     let mut insts = program.block(body).insts.iter();
     let &first = insts.find(|&&id| !is_simple(program.inst(id).op.kind()))?;
-    leaves_when(program, first).map(|breaks| (first, program.inst(first).operands[0], breaks))
+    breaks_when(program, first).map(|breaks| (first, program.inst(first).operands[0], breaks))
 }
 
-/// If an instruction is an `if` of which one arm just breaks and the other does nothing, for which condition it breaks.
-pub(crate) fn leaves_when(program: &Program, id: InstId) -> Option<bool> {
+/// If an instruction is an `if` with one arm that only breaks and one empty arm, returns the condition for which it
+/// breaks.
+pub(crate) fn breaks_when(program: &Program, id: InstId) -> Option<bool> {
     let test = program.inst(id);
     if test.op != Control::If || !test.results.is_empty() {
         return None;
@@ -235,27 +238,27 @@ pub(crate) fn leaves_when(program: &Program, id: InstId) -> Option<bool> {
     }
 }
 
-/// Whether a value is a literal, a constant, or defined outside a block whose instructions use it.
+/// Returns true if a value is loop-invariant: a literal, a constant, or defined outside the body that uses it.
 pub fn is_outside(program: &Program, value: ValueId, body: BlockId) -> bool {
     match program.def(value) {
         Def::Literal(_) | Def::Constant(_) => true,
         Def::Param(block, _) => block != body,
-        // What instructions of the body itself use is a result of other such instructions or comes from outside.
+        // An operand in the body is defined in the body or outside of it.
         Def::Result(inst, _) => !program.block(body).insts.contains(&inst),
     }
 }
 
-/// Change of an induction variable from trip to trip.
+/// Change of an induction variable per iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Increment {
-    /// This value is added.
+    /// Addition of this value.
     Add(ValueId),
-    /// This value is subtracted.
+    /// Subtraction of this value.
     Sub(ValueId),
 }
 
 impl Increment {
-    /// The change from a value to the next one, if the next one is a sum or difference of it.
+    /// The increment that computes `next` from `value`, if it is a sum or difference.
     pub fn between(program: &Program, value: ValueId, next: ValueId) -> Option<Increment> {
         let Def::Result(inst, 0) = program.def(next) else { return None };
         let inst = program.inst(inst);
@@ -268,7 +271,7 @@ impl Increment {
     }
 }
 
-/// The literal that is added to a 32-bit parameter, if there is one that is not 0.
+/// The nonzero literal that is added to a 32-bit parameter.
 fn added_literal(program: &Program, next: ValueId, param: ValueId) -> Option<i64> {
     let signed = |value: ValueId| integer(program, value).map(|number| i64::from(number as u32 as i32));
     let step = match Increment::between(program, param, next)? {
@@ -278,7 +281,7 @@ fn added_literal(program: &Program, next: ValueId, param: ValueId) -> Option<i64
     (step != 0).then_some(step)
 }
 
-/// Whether `holds` for the operands of every `continue` of the loop with this body.
+/// Returns true if `holds` for the operands of every `continue` of the loop with this body.
 fn every_continue(program: &Program, body: BlockId, holds: &mut impl FnMut(&[ValueId]) -> bool) -> bool {
     let mut all = true;
     visit_exits(program, body, &mut |id, exit| {

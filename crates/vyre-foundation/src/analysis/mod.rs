@@ -22,7 +22,7 @@ pub use cache::{Analyses, Analysis};
 pub use divergence::{Divergence, Domain, Join, Scope, Uniformity};
 pub use effects::{Effects, Objects, Summary};
 pub use liveness::{LiveRange, Liveness, Splits, Storage};
-pub(crate) use loops::leaves_when;
+pub(crate) use loops::breaks_when;
 pub use loops::{
     ConstTripCount, Counted, Exits, Increment, const_trip_count, counted, exits_of, incoming_values, is_outside,
     yields_of,

@@ -1,16 +1,16 @@
-//! Forward progress between workgroups.
+//! Forward progress between workgroups: legality of executing them in lockstep.
 
 use super::divergence::{Divergence, Domain};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::Kind;
 use crate::ir::{InstId, MemId, Program, Space};
 
-/// Returns whether several workgroups of a program may be executed in lockstep, as lanes of one block or tile.
+/// Returns true if several workgroups of a program may execute in lockstep, as lanes of one pack or tile.
 ///
-/// In lockstep, a lane that leaves a loop waits until all lanes have left it. A workgroup that waits for another one (a spin lock, a
-/// ticket, a decoupled look-back) would then wait for a lane that waits for it. So workgroups run in lockstep only if the trip
-/// counts of their loops are the same in every interleaving: no loop exit depends, by data or control flow, on memory that the
-/// dispatch writes. Workgroup memory and collective operations belong to one workgroup each and exclude it as well.
+/// In lockstep, a lane that leaves a loop waits until all lanes have left it. A workgroup that waits for another one (a
+/// spin lock, a ticket, a decoupled look-back) would deadlock if both share a pack. So no loop exit may depend, by data
+/// or control flow, on memory that the dispatch writes: trip counts are then the same in every interleaving. Programs
+/// with workgroup memory or collective operations are excluded too, because these belong to one workgroup.
 pub fn may_merge_workgroups(program: &Program) -> bool {
     let is_shared = program.memories().values().any(|memory| memory.space == Space::Workgroup);
     !is_shared
@@ -18,11 +18,11 @@ pub fn may_merge_workgroups(program: &Program) -> bool {
         && !Divergence::of(program, &Interleavings { program, written: program.written() }).has_divergent_exit()
 }
 
-/// Comparison of the executions of one invocation under all interleavings with the rest of its dispatch: a value differs if a store or
-/// atomic of another invocation can change it.
+/// Divergence domain that compares the executions of one invocation under all interleavings with the rest of its
+/// dispatch: a value diverges if a store or atomic of another invocation can change it.
 struct Interleavings<'p> {
     program: &'p Program,
-    /// Objects that the program stores to.
+    /// Objects that the program writes.
     written: SecondaryMap<MemId, bool>,
 }
 
@@ -69,7 +69,7 @@ mod tests {
     const TURN: &str = "read_write atomic turn: [u32; 1]";
 
     #[test]
-    fn loops_that_wait_for_written_memory_exclude_merging() {
+    fn exits_that_depend_on_written_memory_exclude_merging() {
         check(TURN, "loop {\n%t = load turn[0]\n%m = eq %t, %g\nif %m {\nbreak\n}\n}\natomic_add turn[0], 1", false);
         check(TURN, "loop {\n%t = load turn[0]\n%m = eq %t, %g\nif %m {\natomic_add turn[0], 1\nreturn\n}\n}", false);
         check(
@@ -83,13 +83,13 @@ mod tests {
             "loop {\n%t = load turn[0]\n%m = eq %t, %g\nif %m {\natomic_add turn[0], 1\nloop {\nreturn\n}\n}\n}",
             false,
         );
-        // The exit follows from a loop-carried value.
+        // The exit depends on a loop-carried value.
         check(
             TURN,
             "loop (%k = 0) {\n%d = ge %k, 5\nif %d {\nbreak\n}\n%t = load turn[0]\n%n = add %k, %t\ncontinue %n\n}\natomic_add turn[0], 1",
             false,
         );
-        // The exit follows from which value was chosen.
+        // The exit depends on a value chosen by control flow.
         check(
             TURN,
             "loop {\n%t = load turn[0]\n%m = eq %t, %g\n%c = if %m -> u32 {\nyield 1\n} else {\nyield 0\n}\n%d = eq %c, 1\nif %d {\nbreak\n}\n}\natomic_add turn[0], 1",
@@ -110,10 +110,10 @@ mod tests {
     }
 
     #[test]
-    fn loops_whose_trips_are_the_same_in_every_interleaving_allow_merging() {
+    fn exits_that_are_the_same_in_every_interleaving_allow_merging() {
         check(TURN, "atomic_add turn[0], %g", true);
         check("read turn: [u32; 1]", "loop {\n%t = load turn[0]\n%m = eq %t, %g\nif %m {\nbreak\n}\n}", true);
-        // The result of an atomic decides what a trip does, not how many there are.
+        // The result of an atomic affects the body of an iteration, not the trip count.
         check(
             TURN,
             "loop (%k = 0) {\n%d = ge %k, %g\nif %d {\nbreak\n}\n%t = atomic_add turn[0], 1\n%m = eq %t, 3\nif %m {\natomic_add turn[0], 1\n}\n%n = add %k, 1\ncontinue %n\n}",

@@ -1,11 +1,11 @@
-//! Which numbers 32-bit integers can be, which comparisons are decided, and which accesses stay inside their object.
+//! Range analysis of 32-bit integers: value ranges, constant conditions, and accesses that are proved in bounds.
 //!
-//! One walk in the order of execution keeps what is known at each place: an [`Interval`] for every value, narrowed by the
-//! conditions under which the place is reached, and the orderings (`a < b`) that those conditions state. An arm of an `if`
-//! knows its condition; what follows an `if` of which one arm never comes back knows that the other was taken.
+//! One walk in execution order maintains an [`Interval`] for every value, narrowed by the conditions that dominate the
+//! current point, and the orderings (`a < b`) that those conditions imply. The condition of an `if` is known in its
+//! arms, and after it if one arm does not fall through.
 //!
-//! A parameter of a loop can be anything, unless the loop [counts](super::counted) with it or every `continue` can only
-//! lower it. No iteration is needed, so the walk is linear.
+//! A loop parameter is unbounded, unless it is an [induction variable](super::counted) or no `continue` can increase
+//! it. No fixpoint iteration is needed, so the walk is linear.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -16,17 +16,17 @@ use crate::ir::{
     Space, Terminator, Type, ValueId,
 };
 
-/// The numbers from `low` to `high`, both included.
+/// Closed interval from `low` to `high`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// The least.
+    /// Lower bound.
     pub low: i64,
-    /// The greatest.
+    /// Upper bound.
     pub high: i64,
 }
 
 impl Interval {
-    /// One number.
+    /// Interval of one number.
     pub const fn exactly(number: i64) -> Interval {
         Interval { low: number, high: number }
     }
@@ -35,7 +35,7 @@ impl Interval {
         Interval { low, high }
     }
 
-    /// Everything that a type can hold; bools are 0 and 1. Of types that are not looked at, nothing is known.
+    /// Range of a type; of a bool, 0 and 1. Types that are not analyzed are unbounded.
     const fn of_type(ty: Type) -> Interval {
         match ty {
             Type::U32 => Interval::new(0, u32::MAX as i64),
@@ -45,7 +45,7 @@ impl Interval {
         }
     }
 
-    /// The number, if it is only one.
+    /// The number, if the interval contains only one.
     pub fn single(self) -> Option<i64> {
         (self.low == self.high).then_some(self.low)
     }
@@ -54,7 +54,7 @@ impl Interval {
         Interval::new(self.low.min(other.low), self.high.max(other.high))
     }
 
-    /// What both allow. Contradictions mean that the place is never reached; any answer is right there.
+    /// Intersection. If it is empty, the point is unreachable, and any answer is right.
     pub fn meet(self, other: Interval) -> Interval {
         let met = Interval::new(self.low.max(other.low), self.high.min(other.high));
         if met.low <= met.high { met } else { self }
@@ -64,21 +64,22 @@ impl Interval {
         other.low <= self.low && self.high <= other.high
     }
 
-    /// The same, or everything of the type if it does not fit: then the operation may wrap.
+    /// The interval, or the range of the type if the interval exceeds it, since the operation may wrap.
     fn or_all_of(self, ty: Type) -> Interval {
         let all = Interval::of_type(ty);
         if self.within(all) { self } else { all }
     }
 
-    /// A sum of 32 bits, after wrapping. If every number of it wraps, they are all 2³² less: `x - 1` is written as the
-    /// addition of the greatest u32.
+    /// Range of a 32-bit sum after wrapping. If every number wraps, the interval is shifted by 2³²: `x - 1` is written
+    /// as the addition of the greatest u32.
     fn wrapped(self, ty: Type) -> Interval {
         const MODULUS: i64 = 1 << 32;
         let less = Interval::new(self.low.saturating_sub(MODULUS), self.high.saturating_sub(MODULUS));
         if less.within(Interval::of_type(ty)) { less } else { self.or_all_of(ty) }
     }
 
-    /// What the only result of an instruction without blocks can be, if its operands can be what `of` says.
+    /// Range of the single result of an instruction without blocks, from the ranges of its operands (transfer
+    /// function).
     pub fn of_result(program: &Program, id: InstId, of: impl Fn(ValueId) -> Interval) -> Interval {
         let inst = program.inst(id);
         let ty = program.ty(inst.results[0]);
@@ -96,7 +97,7 @@ impl Interval {
             Op::PerGroup(PerGroup::GroupSize(axis)) => {
                 Interval::exactly(i64::from(program.workgroup_size()[*axis as usize]))
             }
-            // All invocations of a grid can be numbered.
+            // The number of invocations of a grid fits into 32 bits.
             Op::PerGroup(PerGroup::GroupCount(axis)) => {
                 Interval::new(1, i64::from(u32::MAX / program.workgroup_size()[*axis as usize]))
             }
@@ -118,15 +119,15 @@ impl Interval {
             Op::Pure(Pure::And) if ty == Type::Bool => Interval::new(of(0).low & of(1).low, of(0).high & of(1).high),
             Op::Pure(Pure::Or) if ty == Type::Bool => Interval::new(of(0).low | of(1).low, of(0).high | of(1).high),
             Op::Pure(Pure::Not) if ty == Type::Bool => Interval::new(1 - of(0).high, 1 - of(0).low),
-            // The result has no bit that the smaller of two numbers that are not negative has no room for.
+            // The result is at most the smaller of two non-negative numbers.
             Op::Pure(Pure::And) if of(0).low >= 0 && of(1).low >= 0 => Interval::new(0, of(0).high.min(of(1).high)),
             Op::Pure(Pure::And) if of(0).low >= 0 => Interval::new(0, of(0).high),
             Op::Pure(Pure::And) if of(1).low >= 0 => Interval::new(0, of(1).high),
             Op::Pure(Pure::Or) if of(0).low >= 0 && of(1).low >= 0 => {
-                Interval::new(of(0).low.max(of(1).low), filled(of(0).high | of(1).high))
+                Interval::new(of(0).low.max(of(1).low), all_ones(of(0).high | of(1).high))
             }
             Op::Pure(Pure::Xor) if of(0).low >= 0 && of(1).low >= 0 => {
-                Interval::new(0, filled(of(0).high | of(1).high))
+                Interval::new(0, all_ones(of(0).high | of(1).high))
             }
             Op::Pure(Pure::Shl) => match of(1).single() {
                 Some(count @ 0..=31) => Interval::new(of(0).low << count, of(0).high << count).or_all_of(ty),
@@ -143,26 +144,26 @@ impl Interval {
                 None => of(1).hull(of(2)),
             },
             Op::Pure(Pure::Cast | Pure::Bitcast) if of(0).within(all) => of(0),
-            // Invocation 0 may have ended; then it gives 0.
+            // If invocation 0 has ended, the result is 0.
             Op::Broadcast => of(0).hull(Interval::exactly(0)),
             _ => all,
         }
     }
 
-    /// The extremes of an operation that is monotone in each operand.
+    /// Bounds of an operation that is monotonic in each operand.
     fn corners(a: Interval, b: Interval, f: impl Fn(i64, i64) -> i64) -> Interval {
         let corners = [f(a.low, b.low), f(a.low, b.high), f(a.high, b.low), f(a.high, b.high)];
         Interval::new(corners.into_iter().min().unwrap_or(0), corners.into_iter().max().unwrap_or(0))
     }
 }
 
-/// What is known about the numbers of a program.
+/// Results of the range analysis.
 #[derive(Clone, Debug)]
 pub struct Ranges {
     values: SecondaryMap<ValueId, Interval>,
     decided: FxHashMap<InstId, bool>,
-    inside: FxHashSet<InstId>,
-    whole: FxHashSet<InstId>,
+    in_bounds: FxHashSet<InstId>,
+    aligned: FxHashSet<InstId>,
 }
 
 /// Assumptions about the lengths of the storage objects whose length is only known at launch.
@@ -175,7 +176,7 @@ pub struct Lengths {
 }
 
 impl Ranges {
-    /// Analyses a program.
+    /// Analyzes a program.
     pub fn of(program: &Program) -> Ranges {
         Ranges::with_lengths(program, Lengths::default())
     }
@@ -188,8 +189,8 @@ impl Ranges {
             facts: Ranges {
                 values: SecondaryMap::with_capacity(program.values().len(), Interval::new(0, 0)),
                 decided: FxHashMap::default(),
-                inside: FxHashSet::default(),
-                whole: FxHashSet::default(),
+                in_bounds: FxHashSet::default(),
+                aligned: FxHashSet::default(),
             },
             less: Vec::new(),
             at_most: Vec::new(),
@@ -206,49 +207,48 @@ impl Ranges {
         walk.facts
     }
 
-    /// The numbers a value can be, wherever it can be used. Of values that are not bools or 32-bit integers, nothing is
-    /// known.
+    /// Range of a value at its definition. Only bools and 32-bit integers are analyzed.
     pub fn of_value(&self, value: ValueId) -> Interval {
         self.values[value]
     }
 
-    /// What a comparison gives, or which way an `if` goes, if that is always the same.
+    /// The constant result of a comparison, or the constant condition of an `if`.
     pub fn decided(&self, inst: InstId) -> Option<bool> {
         self.decided.get(&inst).copied()
     }
 
-    /// True if all elements of an access are proved to be in bounds.
+    /// Returns true if all elements of an access are proved to be in bounds.
     pub fn is_in_bounds(&self, access: InstId) -> bool {
-        self.inside.contains(&access)
+        self.in_bounds.contains(&access)
     }
 
-    /// Whether an access to two or four elements is one to a whole part of that size of its object: then they are all inside
-    /// or all outside.
-    pub fn is_whole(&self, access: InstId) -> bool {
-        self.whole.contains(&access)
+    /// Returns true if the index and the length are multiples of the width of a wide access, so that its elements are
+    /// all in bounds or all out of bounds.
+    pub fn is_aligned(&self, access: InstId) -> bool {
+        self.aligned.contains(&access)
     }
 
-    /// Number of accesses proved in bounds or whole, which is monotonic in the assumptions.
+    /// Number of accesses proved in bounds or aligned, which is monotonic in the assumptions.
     pub fn proved_count(&self) -> usize {
-        self.inside.len() + self.whole.len()
+        self.in_bounds.len() + self.aligned.len()
     }
 }
 
-/// Values that are looked at to know whether one is a multiple of something.
-const MULTIPLES_TRIED: u32 = 64;
+/// Limit of values visited in the search for a factor.
+const MAX_VISITED: u32 = 64;
 
 struct Walk<'p> {
     program: &'p Program,
     lengths: Lengths,
-    /// The intervals here are those of the place where the walk is; at its end they are those of the definitions.
+    /// Intervals at the current point; at the end of the walk, those at the definitions.
     facts: Ranges,
-    /// Pairs of 32-bit values of which the first is less here, by the comparison of their type.
+    /// Pairs `(a, b)` of 32-bit values with `a < b` at the current point, by the comparison of their type.
     less: Vec<(ValueId, ValueId)>,
-    /// Pairs of which the first is not greater.
+    /// Pairs with `a <= b`.
     at_most: Vec<(ValueId, ValueId)>,
-    /// Intervals to restore when the place that narrowed them is left.
+    /// Undo log of narrowed intervals.
     narrowed: Vec<(ValueId, Interval)>,
-    /// The loops that were entered, by their bodies.
+    /// Visited loops, by their bodies.
     loops: FxHashMap<BlockId, InstId>,
 }
 
@@ -266,24 +266,24 @@ impl Walk<'_> {
         }
     }
 
-    /// Walks a block, and says whether what comes after its owner can be reached from it.
+    /// Walks a block. Returns true if the code after its owner is reachable from it.
     fn block(&mut self, block: BlockId) -> bool {
-        let scope = self.scope();
+        let mark = self.mark();
         let mut falls_through = true;
         for index in 0..self.program.block(block).insts.len() {
             let id = self.program.block(block).insts[index];
             falls_through = self.inst(id);
         }
-        self.leave(scope);
+        self.restore(mark);
         falls_through
     }
 
-    /// How much is known here: what is added to it can be forgotten.
-    fn scope(&self) -> [usize; 3] {
+    /// Marks the current facts, for `leave`.
+    fn mark(&self) -> [usize; 3] {
         [self.less.len(), self.at_most.len(), self.narrowed.len()]
     }
 
-    fn leave(&mut self, [less, at_most, narrowed]: [usize; 3]) {
+    fn restore(&mut self, [less, at_most, narrowed]: [usize; 3]) {
         self.less.truncate(less);
         self.at_most.truncate(at_most);
         while self.narrowed.len() > narrowed {
@@ -292,16 +292,16 @@ impl Walk<'_> {
         }
     }
 
-    /// A block that is entered only if a condition has this value.
-    fn arm(&mut self, block: BlockId, condition: ValueId, value: bool) -> bool {
-        let scope = self.scope();
+    /// Walks a block that is executed only if a condition has this value.
+    fn conditional_block(&mut self, block: BlockId, condition: ValueId, value: bool) -> bool {
+        let mark = self.mark();
         self.assume(condition, value);
         let falls_through = self.block(block);
-        self.leave(scope);
+        self.restore(mark);
         falls_through
     }
 
-    /// Whether the next instruction can be reached.
+    /// Walks an instruction. Returns true if the next one is reachable.
     fn inst(&mut self, id: InstId) -> bool {
         let program = self.program;
         let inst = program.inst(id);
@@ -311,20 +311,20 @@ impl Walk<'_> {
                 if let Some(value) = self.get(condition).single() {
                     self.facts.decided.insert(id, value == 1);
                 }
-                let then_returns = self.arm(inst.blocks[0], condition, true);
-                let else_returns = self.arm(inst.blocks[1], condition, false);
+                let then_falls_through = self.conditional_block(inst.blocks[0], condition, true);
+                let else_falls_through = self.conditional_block(inst.blocks[1], condition, false);
                 self.merge_yields(id);
-                match (then_returns, else_returns) {
+                match (then_falls_through, else_falls_through) {
                     (true, false) => self.assume(condition, true),
                     (false, true) => self.assume(condition, false),
                     (true, true) | (false, false) => {}
                 }
-                then_returns || else_returns
+                then_falls_through || else_falls_through
             }
             Op::Control(Control::Switch(cases)) => {
                 let mut returns = false;
                 for (position, &arm) in inst.blocks.iter().enumerate() {
-                    let scope = self.scope();
+                    let mark = self.mark();
                     if let Some(&case) = cases.get(position) {
                         let number = match program.ty(inst.operands[0]) {
                             Type::I32 => i64::from(case as i32),
@@ -333,7 +333,7 @@ impl Walk<'_> {
                         self.narrow(inst.operands[0], Interval::exactly(number));
                     }
                     returns |= self.block(arm);
-                    self.leave(scope);
+                    self.restore(mark);
                 }
                 self.merge_yields(id);
                 returns
@@ -345,8 +345,8 @@ impl Walk<'_> {
             }
             Op::Control(Control::Loop) => {
                 self.loops.insert(inst.blocks[0], id);
-                self.parameters(id);
-                // Whether it is ever left is not asked: if not, what follows is never reached, and any answer is right.
+                self.loop_params(id);
+                // An infinite loop makes the code after it unreachable, where any answer is right.
                 self.block(inst.blocks[0]);
                 true
             }
@@ -379,7 +379,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The results of an instruction are what its blocks yield.
+    /// Ranges of the results of an instruction, from the values its blocks yield.
     fn merge_yields(&mut self, id: InstId) {
         let inst = self.program.inst(id);
         let yields = yields_of(self.program, id);
@@ -391,8 +391,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What the parameters of a loop can be, in every trip.
-    fn parameters(&mut self, id: InstId) {
+    /// Ranges of the parameters of a loop, in every iteration.
+    fn loop_params(&mut self, id: InstId) {
         let program = self.program;
         let inst = program.inst(id);
         let body = inst.blocks[0];
@@ -403,7 +403,7 @@ impl Walk<'_> {
             let mut incoming = incoming_values(program, &continues, position);
             self.facts.values[param] = if incoming.clone().all(|value| value == param) {
                 start
-            } else if incoming.all(|value| value == param || self.only_lowers(value, param)) {
+            } else if incoming.all(|value| value == param || self.never_exceeds(value, param)) {
                 Interval::new(0, start.high)
             } else {
                 all
@@ -412,8 +412,8 @@ impl Walk<'_> {
         let Some(counted) = counted(program, id) else { return };
         let (start, bound) = (self.get(counted.start), self.get(counted.bound));
         let step = counted.step;
-        // The last value that passed the test, plus one step, is the most the parameter reaches. If that may wrap, nothing
-        // is known.
+        // The parameter reaches at most the last value that passes the test, plus one step. If that may wrap, the range
+        // is unknown.
         let reached = match (counted.predicate, step > 0) {
             (Comparison::Lt, true) => Interval::new(start.low, start.high.max(bound.high - 1 + step)),
             (Comparison::Le, true) => Interval::new(start.low, start.high.max(bound.high + step)),
@@ -428,8 +428,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a value is never greater than an unsigned parameter.
-    fn only_lowers(&self, value: ValueId, param: ValueId) -> bool {
+    /// Returns true if a value is at most an unsigned parameter.
+    fn never_exceeds(&self, value: ValueId, param: ValueId) -> bool {
         let program = self.program;
         let Def::Result(inst, 0) = program.def(value) else { return false };
         let inst = program.inst(inst);
@@ -445,25 +445,25 @@ impl Walk<'_> {
         let last = self.get(index).high.saturating_add(width as i64 - 1);
         let memory = self.program.memory(at.memory);
         let (own, accessed) = (memory.element.size() as u64, at.element.size() as u64);
-        // The length in elements of the access. Lengths that the program leaves open count elements of the object, of which there are at
-        // most as many, unless those of the access are wider.
+        // Length in elements of the access. A length that is only known at launch counts elements of the object; if
+        // those of the access are not wider, there are at least as many of them.
         let length = memory.static_bytes().map(|bytes| bytes / accessed);
-        let whole = matches!(width, 2 | 4)
+        let aligned = matches!(width, 2 | 4)
             && length.map_or(self.lengths.multiples_of_four && own == accessed, |length| {
                 length.is_multiple_of(width as u64)
             })
-            && self.is_multiple(index, width as u32, &mut Vec::new(), &mut { MULTIPLES_TRIED });
+            && self.is_multiple(index, width as u32, &mut Vec::new(), &mut { MAX_VISITED });
         let below = || self.less.iter().any(|&(a, b)| a == index && self.is_within_length(b, at.memory));
-        let bounded = (width == 1 && accessed <= own) || (whole && accessed == own);
+        let bounded = (width == 1 && accessed <= own) || (aligned && accessed == own);
         if length.is_some_and(|length| last < length as i64) || (bounded && below()) {
-            self.facts.inside.insert(id);
+            self.facts.in_bounds.insert(id);
         }
-        if whole {
-            self.facts.whole.insert(id);
+        if aligned {
+            self.facts.aligned.insert(id);
         }
     }
 
-    /// Whether a value is the length of an object, or the minimum of that and another one.
+    /// Returns true if a value is the length of an object, or the minimum of that length and another value.
     fn is_within_length(&self, value: ValueId, object: MemId) -> bool {
         let program = self.program;
         let is_open = |object: MemId| {
@@ -486,8 +486,8 @@ impl Walk<'_> {
         is_length(value) || matches!(program.def(value), Def::Result(inst, 0) if minimum(inst))
     }
 
-    /// Whether a u32 is always a multiple of 2 or 4. Those that are `assumed` to be are parameters of loops: they are, if what
-    /// they start with is, and what a trip makes of them. Values share parts, so only so many are `left` to look at.
+    /// Returns true if a u32 is always a multiple of 2 or 4. Loop parameters in `assumed` are multiples by induction:
+    /// the search visits their initial value and the operands of each `continue`. It visits at most `left` values.
     fn is_multiple(&self, value: ValueId, of: u32, assumed: &mut Vec<ValueId>, left: &mut u32) -> bool {
         let program = self.program;
         if *left == 0 {
@@ -525,20 +525,20 @@ impl Walk<'_> {
         }
     }
 
-    /// From here on, a bool has this value.
+    /// Assumes a value of a bool from here on.
     fn assume(&mut self, condition: ValueId, holds: bool) {
         let mut pending = vec![(condition, holds)];
         while let Some((condition, holds)) = pending.pop() {
             let was = self.get(condition);
             self.narrow(condition, Interval::exactly(i64::from(holds)));
-            // What was known already has been looked into. Conditions share parts, so the way through all of them is long.
+            // Known facts were propagated before; this also bounds the work for shared subconditions.
             if self.get(condition) != was {
                 self.consequences(condition, holds, &mut pending);
             }
         }
     }
 
-    /// What follows from a bool having this value; `pending` takes what follows about other bools.
+    /// Propagates the value of a bool to its operands; bools among them are added to `pending`.
     fn consequences(&mut self, condition: ValueId, holds: bool, pending: &mut Vec<(ValueId, bool)>) {
         let Def::Result(inst, 0) = self.program.def(condition) else { return };
         let inst = self.program.inst(inst);
@@ -571,7 +571,7 @@ impl Walk<'_> {
         }
     }
 
-    /// From here on, `a + gap <= b`.
+    /// Assumes `a + gap <= b` from here on.
     fn assume_order(&mut self, a: ValueId, b: ValueId, gap: i64) {
         if !matches!(self.program.ty(a), Type::U32 | Type::I32) {
             return;
@@ -582,7 +582,7 @@ impl Walk<'_> {
         if gap == 1 { &mut self.less } else { &mut self.at_most }.push((a, b));
     }
 
-    /// From here on, a value is not the one number that another is.
+    /// Assumes that a value differs from a constant from here on.
     fn exclude(&mut self, value: ValueId, other: ValueId) {
         if !matches!(self.program.ty(value), Type::U32 | Type::I32) {
             return;
@@ -595,7 +595,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What the only result of an instruction without blocks can be.
+    /// Range of the single result of an instruction without blocks.
     fn result(&self, id: InstId) -> Interval {
         let inst = self.program.inst(id);
         match &inst.op {
@@ -608,7 +608,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the second of two values is known to be not greater than the first.
+    /// Returns true if the second operand is known to be at most the first.
     fn is_at_most(&self, operands: &[ValueId]) -> bool {
         let pair = (operands[1], operands[0]);
         self.less.contains(&pair) || self.at_most.contains(&pair)
@@ -646,12 +646,12 @@ fn known(is_true: bool, is_false: bool) -> Option<bool> {
     }
 }
 
-/// A number with all bits set below the highest one of `number`.
-const fn filled(number: i64) -> i64 {
+/// The least number of the form 2ⁿ − 1 that is at least `number`.
+const fn all_ones(number: i64) -> i64 {
     if number == 0 { 0 } else { (1 << (64 - number.leading_zeros())) - 1 }
 }
 
-/// What can be loaded from an element.
+/// Range of a loaded element.
 const fn element(element: Element) -> Interval {
     match element {
         Element::U8 => Interval::new(0, u8::MAX as i64),

@@ -3,11 +3,11 @@
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{BlockId, Control, Def, InstId, Program, ValueId};
 
-/// The nesting of a program.
+/// Nesting of the blocks of a program.
 #[derive(Clone, Debug)]
 pub struct Structure {
     owner: SecondaryMap<BlockId, Option<InstId>>,
-    place: SecondaryMap<InstId, Option<BlockId>>,
+    block: SecondaryMap<InstId, Option<BlockId>>,
     depth: SecondaryMap<BlockId, u32>,
 }
 
@@ -16,13 +16,13 @@ impl Structure {
     pub fn of(program: &Program) -> Structure {
         let mut structure = Structure {
             owner: SecondaryMap::with_capacity(program.blocks().len(), None),
-            place: SecondaryMap::with_capacity(program.insts().len(), None),
+            block: SecondaryMap::with_capacity(program.insts().len(), None),
             depth: SecondaryMap::with_capacity(program.blocks().len(), 0),
         };
         let mut pending = vec![program.body()];
         while let Some(block) = pending.pop() {
             for &inst in &program.block(block).insts {
-                structure.place[inst] = Some(block);
+                structure.block[inst] = Some(block);
                 for &nested in &program.inst(inst).blocks {
                     structure.owner[nested] = Some(inst);
                     structure.depth[nested] = structure.depth[block] + 1;
@@ -39,8 +39,8 @@ impl Structure {
     }
 
     /// The block of an instruction, if it is reachable.
-    pub fn place(&self, inst: InstId) -> Option<BlockId> {
-        self.place[inst]
+    pub fn block_of(&self, inst: InstId) -> Option<BlockId> {
+        self.block[inst]
     }
 
     /// Number of blocks around a block.
@@ -51,7 +51,7 @@ impl Structure {
     /// The block in which a value is defined; literals and constants are defined in none.
     pub fn definition(&self, program: &Program, value: ValueId) -> Option<BlockId> {
         match program.def(value) {
-            Def::Result(inst, _) => self.place[inst],
+            Def::Result(inst, _) => self.block[inst],
             Def::Param(block, _) => Some(block),
             Def::Literal(_) | Def::Constant(_) => None,
         }
@@ -63,7 +63,7 @@ impl Structure {
             if inner == outer {
                 return true;
             }
-            match self.owner[inner].and_then(|owner| self.place[owner]) {
+            match self.owner[inner].and_then(|owner| self.block[owner]) {
                 Some(parent) => inner = parent,
                 None => return false,
             }
@@ -77,7 +77,7 @@ impl Structure {
             if program.inst(owner).op == Control::Loop {
                 return Some(owner);
             }
-            block = self.place[owner]?;
+            block = self.block[owner]?;
         }
     }
 }

@@ -331,7 +331,7 @@ fn uniform_control_flow(program: &Program, found: &mut DiagnosticSink) {
     const STEPS: usize = 7;
     let uniformity = Uniformity::of(program);
     for (block, contents) in program.blocks().iter() {
-        if uniformity.is_together(block, Scope::Workgroup) {
+        if uniformity.is_converged(block, Scope::Workgroup) {
             continue;
         }
         for &id in &contents.insts {

@@ -370,7 +370,7 @@ impl Lowerer<'_> {
     /// Whether the whole workgroup takes the trips of a loop together.
     pub(super) fn together(&self, id: InstId) -> bool {
         let body = self.program.inst(id).blocks[0];
-        self.facts.as_ref().is_some_and(|facts| facts.is_together(body, Scope::Workgroup))
+        self.facts.as_ref().is_some_and(|facts| facts.is_converged(body, Scope::Workgroup))
     }
 
     /// Whether a loop takes fuel.
@@ -393,7 +393,7 @@ impl Lowerer<'_> {
     /// of fuel.
     fn runs_out_alone(&self, id: InstId) -> bool {
         let diverges =
-            |block: &BlockId| self.facts.as_ref().is_some_and(|facts| !facts.is_together(*block, Scope::Workgroup));
+            |block: &BlockId| self.facts.as_ref().is_some_and(|facts| !facts.is_converged(*block, Scope::Workgroup));
         self.program.inst(id).blocks.iter().any(diverges) && self.has_fuel_loop(id)
     }
 
@@ -538,7 +538,7 @@ impl Lowerer<'_> {
     fn is_shared(&self, id: InstId, scope: Scope) -> bool {
         let facts = self.facts.as_ref().expect("masked programs have collective operations");
         self.contains(id, &|block, inner, in_loop| {
-            let together = facts.is_together(block, scope);
+            let together = facts.is_converged(block, scope);
             match &self.program.inst(inner).op {
                 Op::Terminator(Terminator::Break | Terminator::Continue) => together && !in_loop,
                 // A subgroup goes along with its dead, until the end of the block.

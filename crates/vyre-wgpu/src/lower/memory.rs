@@ -193,7 +193,7 @@ impl Lowerer<'_> {
             if inst.op.memory() == Some(memory) {
                 widths.insert(match inst.op {
                     Op::PerGroup(PerGroup::Length(_)) => return,
-                    Op::Load(_) | Op::Store(_) if self.ranges.is_whole(id) => inst.accessed_elements(),
+                    Op::Load(_) | Op::Store(_) if self.ranges.is_aligned(id) => inst.accessed_elements(),
                     _ => 0,
                 });
             }
@@ -226,7 +226,7 @@ impl Lowerer<'_> {
                 let inst = program.inst(id);
                 accesses += usize::from(touches(inst));
                 let own = inst.op == Op::Store(program.operand(memory)) && self.is_own_index(inst.operands[0]);
-                if own && facts.is_together(block, Scope::Workgroup) {
+                if own && facts.is_converged(block, Scope::Workgroup) {
                     stores.push((id, block));
                 }
                 blocks.extend(&inst.blocks);
@@ -347,7 +347,7 @@ impl Lowerer<'_> {
         let length = self.converted(length, self.program.memory(at.memory).element, at.element);
         let first = self.b.lt(index, length);
         let mut elements = vec![(index, Inside::Where(first))];
-        let whole = !self.masked && self.ranges.is_whole(id);
+        let whole = !self.masked && self.ranges.is_aligned(id);
         // Where the first is inside, this does not wrap; where it is not, none of the others is.
         let left = if width > 1 && !whole { self.b.sub(length, index) } else { length };
         for offset in 1..width {

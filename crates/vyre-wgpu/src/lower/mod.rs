@@ -399,7 +399,7 @@ impl<'p> Lowerer<'p> {
             for &id in &program.block(block).insts {
                 let inst = program.inst(id);
                 if matches!(inst.op, Op::Terminator(Terminator::Return | Terminator::Trap))
-                    && !facts.is_together(block, Scope::Workgroup)
+                    && !facts.is_converged(block, Scope::Workgroup)
                 {
                     return true;
                 }

@@ -36,7 +36,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let mut changed = false;
     for block in program.reachable_blocks() {
         // The inserted `if` must not exceed the nesting limit.
-        if !uniformity.is_together(block, Scope::Workgroup) || structure.depth(block) as usize >= limits::NESTING {
+        if !uniformity.is_converged(block, Scope::Workgroup) || structure.depth(block) as usize >= limits::NESTING {
             continue;
         }
         let mut cursor = Cursor::at_start(program, block);

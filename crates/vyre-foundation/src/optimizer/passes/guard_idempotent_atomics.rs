@@ -137,7 +137,7 @@ fn is_guarded(program: &Program, structure: &Structure, mut block: BlockId, acce
             }
             _ => {}
         }
-        match structure.place(owner) {
+        match structure.block_of(owner) {
             Some(around) => block = around,
             None => return false,
         }

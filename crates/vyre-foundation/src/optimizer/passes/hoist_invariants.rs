@@ -8,7 +8,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::{Analyses, Effects, leaves_when};
+use crate::analysis::{Analyses, Effects, breaks_when};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::Kind;
 use crate::ir::{BlockId, Control, Cursor, InstId, Op, Program, ValueId};
@@ -77,7 +77,7 @@ impl Hoist<'_> {
             let summary = self.effects.inst(id);
             if summary.ends {
                 certain = usize::MAX;
-            } else if summary.jumps && !is_loop && leaves_when(program, id).is_none() {
+            } else if summary.jumps && !is_loop && breaks_when(program, id).is_none() {
                 certain = depth;
             }
             true
@@ -93,7 +93,7 @@ impl Hoist<'_> {
             Kind::Access => match op {
                 Op::Load(load) => {
                     let mut to = depth;
-                    let stays = |around| self.effects.keeps(program, &self.effects.inst(around), *load);
+                    let stays = |around| self.effects.preserves_load(program, &self.effects.inst(around), *load);
                     while to > needed && to > certain && stays(self.loops[to - 1]) {
                         to -= 1;
                     }

@@ -81,7 +81,7 @@ fn common(program: &Program, effects: &Effects, switch: InstId) -> Vec<Vec<InstI
             let inst = program.inst(id);
             let is_value = match inst.op.kind() {
                 Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
-                Kind::Access => matches!(inst.op, Op::Load(load) if effects.keeps(program, &during, load)),
+                Kind::Access => matches!(inst.op, Op::Load(load) if effects.preserves_load(program, &during, load)),
                 Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
             };
             if !is_value || inst.operands.iter().any(|operand| own.contains(operand)) {

@@ -66,7 +66,7 @@ impl Hoist<'_> {
     /// instruction there.
     fn block(&mut self, program: &mut Program, block: BlockId, pending: &mut Vec<Vec<InstId>>) {
         let depth = pending.len();
-        self.around.push(self.uniformity.is_together(block, Scope::Workgroup));
+        self.around.push(self.uniformity.is_converged(block, Scope::Workgroup));
         for &param in &program.block(block).params {
             self.depth[param] = depth;
         }

@@ -54,12 +54,12 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         return false;
     }
     for (id, prelude) in before {
-        let block = structure.place(id).expect("reachable");
+        let block = structure.block_of(id).expect("reachable");
         let at = program.block(block).insts.iter().position(|&inst| inst == id).expect("it stands there");
         program.block_mut(block).insts.splice(at..at, prelude);
     }
     for inst in replaced {
-        let block = structure.place(inst).expect("reachable");
+        let block = structure.block_of(inst).expect("reachable");
         program.block_mut(block).insts.retain(|&id| id != inst);
     }
     renaming.apply(program)

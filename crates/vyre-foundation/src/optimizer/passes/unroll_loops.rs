@@ -40,7 +40,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
             } else if let Some(copies) = [8, 4, 2].into_iter().find(|copies| copies * size <= PARTIAL_LIMIT)
                 && has_small_step(program, id)
             {
-                let around = structure.place(id).expect("reachable");
+                let around = structure.block_of(id).expect("reachable");
                 peel(program, around, id, &shape, trips % copies);
                 unroll_by(program, id, &shape, copies);
                 changed = true;

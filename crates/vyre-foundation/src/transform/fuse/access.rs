@@ -184,7 +184,7 @@ impl<'p> Walk<'p> {
     /// The numbers that a 32-bit integer can be for this grid, these lengths and these uniforms.
     fn interval(&self, value: ValueId) -> Option<Interval> {
         let Interval { low, high } = self.ranges.of_value(value);
-        let (least, most) = self.forms[value].settled(self.counts).bounds(self.counts);
+        let (least, most) = self.forms[value].unwrapped(self.counts).bounds(self.counts);
         match self.program.ty(value) {
             Type::U32 => Some(Interval { low: low.max(least), high: high.min(most) }),
             // Forms are meant modulo 2³²: both readings of a number agree below 2³¹.
@@ -200,7 +200,7 @@ impl<'p> Walk<'p> {
         let MemOperand { memory, element, .. } = inst.op.operand()?;
         let bound = self.bound.iter().find(|bound| bound.memory == memory)?;
         let (loads, stores) = (!matches!(inst.op, Op::Store(_)), !matches!(inst.op, Op::Load(_)));
-        let index = self.forms[inst.operands[0]].settled(self.counts);
+        let index = self.forms[inst.operands[0]].unwrapped(self.counts);
         let size = element.size() as u32;
         let width = inst.accessed_elements() as u32;
         Some(Touch { memory, buffer: bound.buffer, index, width, size, loads, stores })
@@ -244,7 +244,7 @@ impl<'p> Walk<'p> {
                 None => self.range(result),
             },
             Op::Pure(Pure::Cast | Pure::Bitcast) if whole(0) => of(0),
-            Op::Pure(Pure::Select) => of(1).or(of(2), self.counts),
+            Op::Pure(Pure::Select) => of(1).join(of(2), self.counts),
             _ => self.range(result),
         };
         // Of what does not depend on positions, the range analysis may know more.
