@@ -1,4 +1,4 @@
-//! The memory of a plan: which buffers share it, and which have to be filled with zeros because nobody overwrites them.
+//! Memory plan: transient buffers with disjoint live ranges share slots, and buffers without a covering store are cleared before first use.
 
 use vyre_driver::Error;
 use vyre_foundation::ir::entity::{Arena, SecondaryMap};
@@ -11,33 +11,33 @@ use vyre_foundation::ir::{
 use super::plan::{Launch, Use};
 use super::{Attached, Pipeline};
 
-/// The memory that a plan takes.
+/// Memory plan of a pipeline.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    /// The most that the plan may take.
+    /// Memory budget.
     pub budget_bytes: u64,
-    /// What it takes: everything that is allocated while it runs.
+    /// Allocated memory: resident buffers and slots.
     pub peak_bytes: u64,
-    /// What the buffers take that the caller sees; they are there all the time.
+    /// Size of inputs, outputs and attached buffers, which are live all the time.
     pub resident_bytes: u64,
-    /// What all buffers would take if none of them was dropped or shared its memory.
+    /// Size of all buffers without dropping and sharing.
     pub unshared_bytes: u64,
-    /// What is in use in each group.
+    /// Live bytes in each group.
     pub over_time: Vec<u64>,
-    /// The bytes of each piece of memory that transient buffers share.
+    /// Size of each slot that transient buffers share.
     pub slots: Vec<u64>,
-    /// The piece that each transient buffer is in, unless it was dropped or nobody uses it.
+    /// Slot of each transient buffer, unless it was dropped or is unused.
     pub(super) slot_of: SecondaryMap<BufferId, Option<usize>>,
-    /// The buffers to be filled with zeros before each group.
+    /// Buffers that are cleared before each group.
     pub(super) cleared: Vec<Vec<BufferId>>,
 }
 
-/// What a buffer takes on a device.
+/// Returns the size of a buffer's allocation.
 pub(super) fn allocated(buffer: &Buffer) -> Result<u64, Error> {
     vyre_driver::Buffer::size_class(buffer.bytes()).ok_or(Error::Overflow { field: "pipeline bytes" })
 }
 
-/// Bytes of the buffers that the caller sees. Attached buffers count as the allocations that they are parts of, each once.
+/// Returns the size of inputs, outputs and attached buffers. Of attached buffers, each underlying allocation counts once.
 pub(super) fn resident(pipeline: &Pipeline) -> Result<u64, Error> {
     let attached = &pipeline.attached;
     let is_attached = |id: BufferId| attached.iter().any(|attached| attached.id == id);
@@ -68,7 +68,7 @@ impl Memory {
         resident_bytes: u64,
         budget_bytes: u64,
     ) -> Result<Memory, Error> {
-        // From the first to the last group that uses it.
+        // Live ranges: first and last group that use a buffer.
         let mut lives: SecondaryMap<BufferId, Option<(usize, usize)>> =
             SecondaryMap::with_capacity(buffers.len(), None);
         let mut cleared = vec![Vec::new(); groups.len()];
@@ -88,7 +88,7 @@ impl Memory {
             }
         }
 
-        // The largest first: what is smaller fits into its place later.
+        // First fit by decreasing size: a slot is as large as its first buffer.
         let is_transient = |id: &BufferId| buffers[*id].role == Role::Transient;
         let mut transient = Vec::new();
         for id in buffers.keys().filter(is_transient) {
@@ -128,21 +128,21 @@ impl Memory {
 }
 
 impl Launch {
-    /// Whether it certainly stores to every element of a buffer, and reads none of it.
+    /// Returns true if the launch provably stores every element of a buffer and reads none, so that clearing is redundant.
     fn overwrites(&self, buffer: BufferId, buffers: &Arena<BufferId, Buffer>) -> bool {
         let mut bound = self.arguments.buffers();
         let Some((object, _)) = bound.find(|(_, bound)| **bound == buffer) else { return false };
         let length = buffers[buffer].length;
         let invocations = total_invocations(self.groups, self.program.workgroup_size());
-        let covering = Covering { launch: self, program: &self.program, object, length, buffers };
+        let search = CoveringStore { launch: self, program: &self.program, object, length, buffers };
         self.program.memory(object).space == Space::Storage(Access::Write)
             && invocations.is_some_and(|invocations| invocations >= length)
-            && covering.block(self.program.body())
+            && search.block(self.program.body())
     }
 }
 
-/// Looks for a store to `object[i]` that every invocation `i` below the length executes.
-struct Covering<'l> {
+/// Search for a store to `object[i]` that every invocation `i` < `length` executes.
+struct CoveringStore<'l> {
     launch: &'l Launch,
     program: &'l Program,
     object: MemId,
@@ -150,9 +150,9 @@ struct Covering<'l> {
     buffers: &'l Arena<BufferId, Buffer>,
 }
 
-impl Covering<'_> {
-    /// The memory operand of a store of a whole element.
-    fn own(&self) -> MemOperand {
+impl CoveringStore<'_> {
+    /// Returns the memory operand of a store of a whole element.
+    fn element(&self) -> MemOperand {
         self.program.operand(self.object)
     }
 
@@ -160,12 +160,12 @@ impl Covering<'_> {
         for &id in &self.program.block(block).insts {
             let inst = self.program.inst(id);
             match &inst.op {
-                Op::Store(at) if *at == self.own() && self.is_index(inst.operands[0]) => return true,
+                Op::Store(at) if *at == self.element() && self.is_index(inst.operands[0]) => return true,
                 Op::Control(Control::Region(_)) if self.block(inst.blocks[0]) => return true,
                 Op::Control(Control::If) if self.holds(inst.operands[0]) && self.block(inst.blocks[0]) => return true,
                 _ => {}
             }
-            // Who has left does not come to what follows.
+            // Instructions after an exit are not executed by all invocations.
             let leaves = |op: &Op| matches!(op, Op::Terminator(Terminator::Return | Terminator::Trap));
             if leaves(&inst.op) || inst.blocks.iter().any(|&nested| self.program.contains(nested, leaves)) {
                 return false;
@@ -181,7 +181,7 @@ impl Covering<'_> {
         }
     }
 
-    /// Whether a value is the number of the invocation.
+    /// Returns true if a value is the linear index of the invocation.
     fn is_index(&self, value: ValueId) -> bool {
         let flat = self.launch.groups[1..] == [1, 1] && self.program.workgroup_size()[1..] == [1, 1];
         match self.op(value) {
@@ -191,7 +191,7 @@ impl Covering<'_> {
         }
     }
 
-    /// Whether a condition holds for every invocation below the length.
+    /// Returns true if a condition holds for every invocation `i` < `length`.
     fn holds(&self, condition: ValueId) -> bool {
         match self.op(condition) {
             Some((Op::Pure(Pure::Lt), &[index, limit])) if self.is_index(index) => {

@@ -1,11 +1,11 @@
-//! Pipelines: a graph of dispatches over named buffers that is planned once and run often.
+//! Pipelines: task graphs of dispatches over named buffers, planned once and run any number of times.
 //!
 //! ```text
 //! Pipeline   recorded by calls, or loaded from a module
-//!   → plan     dispatches in an order that keeps chains together; chains fused into launches; launches in barrier
-//!              groups; buffers that are never needed at once in the same memory; all of it within the budget
+//!   → plan     topological order that keeps chains together; launch fusion of chains; barrier groups; memory sharing
+//!              of buffers with disjoint live ranges; all within the budget
 //!   → compile  kernels and memory on a device
-//!   → run      one submission for each barrier group; again and again, without planning anything
+//!   → run      one submission for each barrier group, without planning
 //! ```
 //!
 //! ```
@@ -60,18 +60,18 @@ pub use memory::Memory;
 pub use plan::{Join, Launch, Plan, UnplannedLimit, Use};
 pub use run::{Compiled, Run};
 
-/// A recorded graph of dispatches.
+/// A recorded task graph of dispatches.
 #[derive(Clone, Debug, Default)]
 pub struct Pipeline {
     owner: Owner,
     recorded: ir::Pipeline,
     stages: Vec<Stage>,
     attached: Vec<Attached>,
-    /// Of each dispatch.
+    /// Limits of each dispatch.
     limits: Limits,
 }
 
-/// Reference to a buffer of a pipeline, which other pipelines refuse. It is valid in clones of the pipeline, too.
+/// Reference to a buffer of a pipeline. Clones of the pipeline accept it, other pipelines refuse it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufferRef {
     owner: Owner,
@@ -94,16 +94,16 @@ impl From<BufferRef> for Argument {
     }
 }
 
-/// A buffer whose memory is the caller's.
+/// A buffer in memory of the caller.
 #[derive(Clone, Debug)]
 struct Attached {
     id: BufferId,
     memory: vyre_driver::Buffer,
-    /// The attached buffers that have some of this memory, too.
+    /// Attached buffers that overlap this one.
     overlapping: Vec<BufferId>,
 }
 
-/// A dispatch whose arguments fit its program.
+/// A dispatch with checked arguments.
 #[derive(Clone, Debug)]
 struct Stage {
     program: Validated<Program>,
@@ -112,15 +112,15 @@ struct Stage {
 }
 
 impl Pipeline {
-    /// A pipeline without buffers and dispatches.
+    /// Creates an empty pipeline.
     pub fn new(name: impl Into<String>) -> Pipeline {
         Pipeline { recorded: ir::Pipeline { name: name.into(), ..ir::Pipeline::default() }, ..Pipeline::default() }
     }
 
-    /// A pipeline of a module, with the module's programs.
+    /// Loads a pipeline of a module, with the module's programs.
     ///
     /// # Errors
-    /// It does not fit these programs. A module that was validated fits.
+    /// The pipeline does not match the programs, which cannot happen for those of a validated module.
     pub fn load(recorded: &ir::Pipeline, programs: &[Validated<Program>]) -> Result<Pipeline, Error> {
         let mut pipeline = Pipeline::new(recorded.name.clone());
         pipeline.recorded.budget = recorded.budget;
@@ -137,13 +137,13 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// The most memory, in bytes, that all buffers together may take. Without this, it is what the device has.
+    /// Sets the memory budget of all buffers, in bytes. The default is the memory of the device.
     pub fn budget(&mut self, bytes: u64) {
         self.recorded.budget = Some(bytes);
     }
 
-    /// Sets the fuel and the deadline of each dispatch that the plan keeps. Dispatches that may reach them are not fused where the
-    /// limit would apply to other dispatches, too, or leave their results incomplete. The default is [`Limits::default`].
+    /// Sets the fuel and deadline of each dispatch. A dispatch that may reach them is not fused with dispatches that it would stop or leave
+    /// incomplete. The default is [`Limits::default`].
     pub fn limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
@@ -159,8 +159,8 @@ impl Pipeline {
         buffer.owner == self.owner && self.recorded.buffers.get(buffer.id).is_some()
     }
 
-    /// A buffer whose memory is there already: a run begins with its contents and changes them. What was attached before is the same
-    /// buffer; what overlaps with others is used in the order in which it was recorded.
+    /// Attaches memory of the caller as an in-out buffer. Attaching the same memory again returns the same buffer; accesses to overlapping
+    /// buffers keep their recorded order.
     pub fn attach(&mut self, memory: &vyre_driver::Buffer) -> BufferRef {
         if let Some(known) = self.attached.iter().find(|known| known.memory == *memory) {
             return BufferRef { owner: self.owner, id: known.id };
@@ -177,15 +177,15 @@ impl Pipeline {
         buffer
     }
 
-    /// The buffers that have some of the memory of this one.
+    /// Returns the attached buffers that overlap this one.
     fn overlapping(&self, id: BufferId) -> &[BufferId] {
         self.attached.iter().find(|attached| attached.id == id).map_or(&[], |attached| &attached.overlapping)
     }
 
-    /// Appends a dispatch. It sees what those before it wrote.
+    /// Appends a dispatch. Writes of earlier dispatches are visible to it.
     ///
     /// # Errors
-    /// The arguments do not fit the program, two of them overlap and the program writes one of them, the grid is too large, or
+    /// The arguments do not match the program, two of them overlap and the program writes one of them, the grid is too large, or
     /// [`Error::ForeignBuffer`].
     pub fn dispatch(
         &mut self,
@@ -215,8 +215,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Refuses a dispatch over overlapping attached buffers of which it writes one, as a direct launch does: the binding check
-    /// of [`ir::Pipeline::bind`] takes different buffers for disjoint.
+    /// Refuses a dispatch over overlapping attached buffers if it writes one of them, as a direct launch does: [`ir::Pipeline::bind`]
+    /// assumes that distinct buffers are disjoint.
     fn disjoint(&self, program: &Program, arguments: &Arguments<BufferId>) -> Result<(), Error> {
         for (second, buffer) in arguments.buffers() {
             let overlapping = self.overlapping(*buffer);
@@ -231,15 +231,16 @@ impl Pipeline {
         Ok(())
     }
 
-    /// What was recorded, as it would stand in a module.
+    /// Returns the recorded pipeline in the form of a module's.
     pub fn recorded(&self) -> &ir::Pipeline {
         &self.recorded
     }
 
-    /// Decides what is launched together, in which order, and in how much memory, on a device that can do this.
+    /// Plans order, launch fusion, barrier groups and memory for a device.
     ///
     /// # Errors
-    /// Names or lengths of buffers are wrong, or the pipeline does not fit its budget: [`OverBudget`](vyre_driver::Error::OverBudget) says what it needs.
+    /// Names or lengths of buffers are invalid, or the pipeline exceeds its budget: [`OverBudget`](vyre_driver::Error::OverBudget) names
+    /// the least accepted budget.
     pub fn plan(&self, capabilities: &Capabilities) -> Result<Plan, Error> {
         validate::pipeline(&self.recorded)?;
         plan::plan(self, capabilities)

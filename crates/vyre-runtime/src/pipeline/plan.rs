@@ -1,9 +1,9 @@
-//! Decides how a pipeline is run. Each step asks the planner whose business it is, and takes what that decides.
+//! Pipeline planning: order, launch fusion, barrier groups and memory, each by a planner of the driver.
 //!
-//! Dispatches are put into an order that keeps chains together, and neighbours that may be fused get the same label;
-//! [`launch_fusion`] makes launches of them. [`frontier`] groups the launches between barriers. Buffers get memory by the groups in
-//! which they are needed. If that is more than the budget, the launches that may run at once are narrowed down, and then the fusion,
-//! until the plan fits or nothing is left to try.
+//! Dispatches are sorted topologically so that chains stay together, and consecutive dispatches that may be fused get the same label, from
+//! which [`launch_fusion`] forms launches. [`frontier`] forms barrier groups of launches. Buffers share memory if their live ranges, in
+//! groups, are disjoint. If the plan exceeds the budget, first the concurrency of launches is reduced, then their fusion, until the plan
+//! fits or both are minimal.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -25,66 +25,66 @@ use super::memory::{self, Memory};
 use super::{Pipeline, Stage};
 use crate::Error;
 
-/// How a pipeline is run.
+/// Plan of a pipeline.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The name of the pipeline.
+    /// Name of the pipeline.
     pub name: String,
     pub(super) buffers: Arena<BufferId, Buffer>,
-    /// The memory of buffers that are the caller's.
+    /// Memory of attached buffers.
     pub(super) attached: Vec<(BufferId, vyre_driver::Buffer)>,
     /// Number of recorded dispatches.
     recorded: usize,
-    /// The dispatches, by their position in the pipeline, in the order in which neighbours were considered for fusion.
+    /// Positions of the dispatches in the pipeline, in the topological order in which they are considered for fusion.
     pub order: Vec<usize>,
-    /// Whether each dispatch of the order but the first was fused with those before it.
+    /// For each dispatch of `order` but the first, its fusion with the preceding ones.
     pub joins: Vec<Join>,
-    /// What is launched, in an order in which it could run.
+    /// Launches in topological order.
     pub launches: Vec<Launch>,
-    /// The launches between barriers, by position.
+    /// Barrier groups: positions of launches.
     pub groups: Vec<Vec<usize>>,
-    /// The memory that this takes.
+    /// Memory plan.
     pub memory: Memory,
 }
 
-/// Whether a dispatch was fused with those before it.
+/// Fusion of a dispatch with the preceding ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Join {
-    /// It was.
+    /// Fused.
     Fused,
-    /// It may not be.
+    /// Not fused, for this reason.
     Refused(String),
-    /// It would have been legal, but takes too much memory.
+    /// Legal, but not fused to keep the memory budget.
     Budget,
 }
 
-/// One launch.
+/// A launch of one or more fused dispatches.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// What is launched.
+    /// The program, fused if there are several dispatches.
     pub program: Validated<Program>,
-    /// How many workgroups.
+    /// Number of workgroups.
     pub groups: [u32; 3],
-    /// The dispatches that it does the work of, by their position in the pipeline.
+    /// Positions of its dispatches in the pipeline.
     pub dispatches: Vec<usize>,
-    /// Buffers that are not needed because of the fusion.
+    /// Transient buffers that fusion eliminated.
     pub dropped: Vec<BufferId>,
     pub(super) arguments: Arguments<BufferId>,
-    /// Requirements for keeping the limits of each of its dispatches; `None` for a single dispatch, whose limits are its own.
+    /// Requirements for keeping the limits of each of its dispatches; `None` for a single dispatch.
     pub(super) fused: Option<Needs>,
 }
 
 /// Requirements of a fused launch for keeping the limits of each of its dispatches.
 #[derive(Clone, Debug)]
 pub(super) struct Needs {
-    /// Upper bound of the loop trips of a dispatch. With less fuel, a dispatch might end the others.
+    /// Upper bound of the loop trips of a dispatch. With less fuel, a dispatch could stop the others.
     fuel: u64,
-    /// A buffer that a dispatch but the last writes and others read: a deadline would leave it incomplete.
+    /// A visible buffer that is written before the last dispatch: a deadline could leave it incomplete.
     exposed: Option<String>,
 }
 
 impl Plan {
-    /// How many launches fewer there are than dispatches.
+    /// Returns the number of launches that fusion eliminated.
     pub fn avoided_launches(&self) -> usize {
         self.order.len().saturating_sub(self.launches.len())
     }
@@ -95,7 +95,7 @@ impl Plan {
         let mut planned = vec![0usize; recorded];
         for &launch in self.groups.iter().flatten() {
             let launch = self.launches.get(launch);
-            // A launch that does not exist executes a dispatch that does not exist.
+            // A position without a launch counts as an unknown dispatch.
             let unknown = launch.is_none().then_some(recorded);
             for dispatch in launch.into_iter().flat_map(|launch| launch.dispatches.iter().copied()).chain(unknown) {
                 let count = planned.get_mut(dispatch);
@@ -108,7 +108,7 @@ impl Plan {
         }
     }
 
-    /// The bytes of buffers that are not needed because of fusion.
+    /// Returns the size of the buffers that fusion eliminated.
     pub fn avoided_bytes(&self) -> u64 {
         let dropped = self.launches.iter().flat_map(|launch| &launch.dropped);
         dropped.filter_map(|id| self.buffers.get(*id)).fold(0, |sum, buffer| sum.saturating_add(buffer.bytes()))
@@ -138,8 +138,8 @@ pub enum UnplannedLimit {
 }
 
 impl Launch {
-    /// The limits of the launch, given those of each of its dispatches: none of these can run out of fuel, and together they have
-    /// as much time as one after the other.
+    /// Returns the limits of the launch from those of each of its dispatches: none of these can run out of fuel, and their deadlines add
+    /// up.
     ///
     /// # Errors
     /// The launch was fused for other limits.
@@ -157,32 +157,32 @@ impl Launch {
         Ok(Limits { fuel: each.fuel.saturating_mul(count as u64), deadline, ..each })
     }
 
-    /// The lengths of the buffers that its objects are bound to.
+    /// Returns the lengths of the bound buffers.
     pub fn lengths(&self, plan: &Plan) -> impl Iterator<Item = (MemId, u64)> {
         self.arguments.buffers().filter_map(|(object, id)| Some((object, u64::from(plan.buffers.get(*id)?.length))))
     }
 }
 
 impl Pipeline {
-    /// Accesses of a dispatch, one entry for each buffer that it is bound to; `None` if fewer dispatches were recorded.
+    /// Returns the accesses of a dispatch, one entry for each bound buffer; `None` if it was not recorded.
     pub fn uses(&self, dispatch: usize) -> Option<Vec<Use>> {
         let Stage { program, arguments, .. } = self.stages.get(dispatch)?;
         Some(uses(program, arguments))
     }
 }
 
-/// What a dispatch or launch does with a buffer.
+/// Access of a dispatch or launch to a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Use {
     /// The buffer.
     pub buffer: BufferId,
-    /// Whether it may read it.
+    /// May read it.
     pub reads: bool,
-    /// Whether it may write it.
+    /// May write it.
     pub writes: bool,
 }
 
-/// What a program does with the buffers that it is bound to, one entry for each of them.
+/// Returns the accesses of a program, one entry for each bound buffer.
 fn uses(program: &Program, arguments: &Arguments<BufferId>) -> Vec<Use> {
     let mut uses: Vec<Use> = Vec::new();
     for (object, &buffer) in arguments.buffers() {
@@ -196,7 +196,7 @@ fn uses(program: &Program, arguments: &Arguments<BufferId>) -> Vec<Use> {
     uses
 }
 
-/// What has to be done before what: reads after writes, writes after reads, and writes after writes of the same buffer.
+/// Finds the RAW, WAR and WAW hazards between steps on the same or overlapping buffers.
 fn dependencies(pipeline: &Pipeline, steps: &[Vec<Use>]) -> Vec<Dependency> {
     let buffers = pipeline.recorded.buffers.len();
     let mut writer: SecondaryMap<BufferId, Option<usize>> = SecondaryMap::with_capacity(buffers, None);
@@ -210,7 +210,7 @@ fn dependencies(pipeline: &Pipeline, steps: &[Vec<Use>]) -> Vec<Dependency> {
                 readers[other].iter().filter(|_| used.writes).copied().for_each(&mut depend);
             }
             if used.writes && !readers[used.buffer].is_empty() {
-                // Those who read it waited for whoever wrote it.
+                // WAR subsumes WAW: the readers depend on the writer.
                 readers[used.buffer].drain(..).for_each(&mut depend);
             } else if let Some(before) = writer[used.buffer] {
                 depend(before);
@@ -225,8 +225,8 @@ fn dependencies(pipeline: &Pipeline, steps: &[Vec<Use>]) -> Vec<Dependency> {
     dependencies
 }
 
-/// An order that respects the dependencies, in which whatever can follow what it waited for does so at once: neighbours are what
-/// can be fused, and what a buffer is needed for comes soon.
+/// Depth-first topological order: a step whose last dependency is placed follows immediately. This makes producers and consumers adjacent
+/// for fusion, and keeps live ranges of buffers short.
 fn chains(count: usize, dependencies: &[Dependency]) -> Vec<usize> {
     let mut waiting = vec![0; count];
     let mut successors = vec![Vec::new(); count];
@@ -273,8 +273,8 @@ pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<P
     let mut layers = frontier::Planner::default();
     let mut made: FxHashMap<Range<usize>, Launch> = FxHashMap::default();
     let mut least = u64::MAX;
-    // Fusing all that may be fused saves most. Less of it needs fewer buffers at once. None of the attempts depends on the budget,
-    // so the least that one of them needs is a budget that is accepted, and less is not.
+    // Full fusion first, since it saves most; less fusion may reduce the peak. The attempts do not depend on the budget, so the least peak
+    // of all is the least accepted budget.
     let halves = std::iter::successors(Some(all / 2), |bytes| Some(bytes / 2)).take_while(|bytes| *bytes > largest);
     for group_bytes in std::iter::once(u64::MAX).chain(halves).chain([largest]) {
         let fused = fusion.plan(&priced, group_bytes)?;
@@ -293,7 +293,8 @@ pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<P
         let widest = waves.iter().map(|wave| wave.frontier_bytes.saturating_add(wave.output_bytes)).max().unwrap_or(0);
         let narrowest = resident.checked_add(widest).ok_or(DriverError::Overflow { field: "pipeline bytes" })?;
 
-        // A launch waits for the one so many places before it, too, until all run one after the other.
+        // At most `window` launches are concurrent: each also depends on the launch `window` positions before it. A window of 1 is
+        // sequential.
         let mut window = launches.len().max(1);
         loop {
             let mut dependencies = needed.clone();
@@ -323,7 +324,7 @@ pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<P
     Err(DriverError::OverBudget { field: "pipeline bytes", required: least, budget }.into())
 }
 
-/// What launches hold while they run, besides what is there all the time.
+/// Returns the transient memory of each launch.
 fn waves(used: &[Vec<Use>], buffers: &Arena<BufferId, Buffer>) -> Result<Vec<Wave>, DriverError> {
     let mut waves = Vec::with_capacity(used.len());
     for uses in used {
@@ -338,7 +339,7 @@ fn waves(used: &[Vec<Use>], buffers: &Arena<BufferId, Buffer>) -> Result<Vec<Wav
     Ok(waves)
 }
 
-/// Why each stage but the first is in the same launch as the one before it, or not.
+/// Derives the [`Join`] of each stage but the first.
 fn joins(ranges: &[Range<usize>], refusals: &[Option<String>]) -> Vec<Join> {
     let starts = |stage: usize| ranges.iter().any(|range| range.start == stage);
     let join = |(index, refusal): (usize, &Option<String>)| match refusal {
@@ -349,7 +350,7 @@ fn joins(ranges: &[Range<usize>], refusals: &[Option<String>]) -> Vec<Join> {
     refusals.iter().enumerate().map(join).collect()
 }
 
-/// Stages in the order in which they may be fused.
+/// Stages in fusion order, with their analyses.
 struct Sequence<'p> {
     pipeline: &'p Pipeline,
     stages: &'p [&'p Stage],
@@ -358,7 +359,7 @@ struct Sequence<'p> {
     fusable: Vec<fuse::Stage<'p>>,
     /// The first and last stage that use each buffer.
     spans: SecondaryMap<BufferId, Option<(usize, usize)>>,
-    /// Upper bound of the loop trips of an invocation of each stage, if one is known.
+    /// Upper bound of the loop trips per invocation of each stage, if known.
     trips: Vec<Option<u64>>,
 }
 
@@ -372,7 +373,7 @@ impl<'p> Sequence<'p> {
                 spans[used.buffer] = Some((first, position));
             }
         }
-        // Equal values are one, wherever they are given.
+        // Equal scalars share an id.
         let mut scalars: FxHashMap<Literal, u32> = FxHashMap::default();
         let fusable = stages.iter().map(|stage| {
             let (mut bound, mut given) = (Vec::new(), Vec::new());
@@ -399,14 +400,14 @@ impl<'p> Sequence<'p> {
         Sequence { trips: trips.collect(), fusable, pipeline, stages, steps, buffers, spans }
     }
 
-    /// Upper bound of the loop trips of all invocations of a stage.
+    /// Returns an upper bound of the loop trips of all invocations of a stage.
     fn fuel(&self, stage: usize) -> Option<u64> {
         let Stage { program, groups, .. } = self.stages[stage];
         let invocations = total_invocations(*groups, program.workgroup_size())?;
         self.trips[stage]?.checked_mul(u64::from(invocations))
     }
 
-    /// A stage but the last, and a buffer that it writes and that is read outside of these stages.
+    /// Finds a stage before the last of `range` that writes a buffer visible outside of `range`.
     fn exposed(&self, range: Range<usize>) -> Option<(usize, &str)> {
         let inside = |(first, last): (usize, usize)| range.start <= first && last < range.end;
         let is_seen = |used: &&Use| {
@@ -420,7 +421,7 @@ impl<'p> Sequence<'p> {
         (range.start..range.end.saturating_sub(1)).find_map(of_stage)
     }
 
-    /// Why stages cannot keep their limits in one launch.
+    /// Returns the reason why stages cannot keep their limits in one launch.
     fn limited(&self, range: Range<usize>, capabilities: &Capabilities) -> Option<String> {
         let limits = self.pipeline.limits;
         let name = |stage: usize| self.stages[stage].program.name();
@@ -439,17 +440,16 @@ impl<'p> Sequence<'p> {
             }
         }
         let together: u64 = self.trips[range.clone()].iter().flatten().fold(0, |sum, trips| sum.saturating_add(*trips));
-        // A device may divide its trips between two sorts of loops.
+        // A device may divide its trips between two kinds of loops.
         if let Some(most) = capabilities.max_loop_trips.filter(|most| together > most / 2) {
-            return Some(format!("{together} loop trips per invocation > half of the {most} that the device can take"));
+            return Some(format!("{together} loop trips per invocation > {}, half of the device's limit", most / 2));
         }
         let (stage, buffer) = limits.deadline.and_then(|_| self.exposed(range.clone()))?;
         let last = name(range.end - 1);
         Some(format!("`{buffer}` of `{}` would be incomplete if `{last}` passed the deadline", name(stage)))
     }
 
-    /// A label for each stage, which changes wherever a stage may not be fused with those before it, and why not for each but the
-    /// first.
+    /// Greedily labels runs of stages that may be fused, and returns the refusal of each stage but the first.
     fn labels(&self, capabilities: &Capabilities) -> (Vec<u64>, Vec<Option<String>>) {
         let mut labels = vec![0; self.stages.len()];
         let mut refusals = Vec::new();
@@ -465,7 +465,7 @@ impl<'p> Sequence<'p> {
         (labels, refusals)
     }
 
-    /// Why the stage after these may not be fused with them.
+    /// Returns the reason why stage `before.end` may not be fused with `before`.
     fn refusal(&self, before: Range<usize>, capabilities: &Capabilities) -> Option<String> {
         let next = before.end;
         if let Err(refusal) = fuse::may_join(&self.fusable[before.clone()], &self.fusable[next]) {
@@ -476,13 +476,13 @@ impl<'p> Sequence<'p> {
         };
         let mut earlier = self.steps[before.clone()].iter().flatten();
         if earlier.any(|earlier| self.steps[next].iter().any(|used| overlaps(used, earlier))) {
-            return Some("it uses a part of a buffer that was used in another part".into());
+            return Some("it accesses an attached buffer that overlaps one of an earlier stage (hazard)".into());
         }
         let together = before.start..next + 1;
         if let Some(reason) = self.limited(together.clone(), capabilities) {
             return Some(reason);
         }
-        // Only what may be too much for the device is fused to find out.
+        // Fuses only if the device's limits may be exceeded, to check the fused program.
         let buffers: FxHashSet<BufferId> =
             self.steps[together.clone()].iter().flatten().map(|used| used.buffer).collect();
         let fits = buffers.len() <= capabilities.max_storage_objects as usize
@@ -505,8 +505,8 @@ impl<'p> Sequence<'p> {
         fuse::fuse(&names.join("_"), &self.fusable[range.clone()], &transient)
     }
 
-    /// What stages take, as the planner counts it: a stage's output is what only the next one sees, and its input the output of the
-    /// one before.
+    /// Prices stages for the fusion planner: a stage's output are the transient buffers that only the next stage uses, its input is the
+    /// output of the previous stage.
     fn priced(&self, labels: &[u64]) -> Result<Vec<launch_fusion::Stage>, DriverError> {
         let overflow = DriverError::Overflow { field: "pipeline bytes" };
         let mut input_bytes = 0;
@@ -534,7 +534,7 @@ impl<'p> Sequence<'p> {
         Ok(priced)
     }
 
-    /// One launch for a range of stages that may be fused.
+    /// Builds the launch of a range of stages.
     fn launch(&self, range: Range<usize>, order: &[usize]) -> Launch {
         let Stage { program, groups, arguments } = self.stages[range.start].clone();
         let dispatches = order[range.clone()].to_vec();
@@ -548,7 +548,7 @@ impl<'p> Sequence<'p> {
         };
         let arguments = self.pipeline.recorded.bind(&program, objects.iter().filter_map(bound));
         Launch {
-            arguments: arguments.expect("a fused program is bound as its stages are"),
+            arguments: arguments.expect("the arguments of the stages match the fused program"),
             program,
             groups,
             dispatches,

@@ -1,4 +1,4 @@
-//! Runs a plan, as often as somebody wants.
+//! Compilation and execution of a plan.
 
 use std::time::{Duration, Instant};
 
@@ -11,28 +11,27 @@ use vyre_foundation::launch::{Argument, Limits, Outcome, Report};
 use super::plan::Plan;
 use crate::Error;
 
-/// A plan with everything that it takes to run it: kernels and memory of a device.
+/// A plan with its kernels and memory on a device.
 pub struct Compiled {
     device: Device,
     plan: Plan,
-    /// Of each launch.
+    /// Dispatch of each launch.
     dispatches: Vec<Dispatch>,
-    /// What was not dropped.
+    /// Memory of each buffer; `None` if it was dropped.
     buffers: SecondaryMap<BufferId, Option<Buffer>>,
 }
 
-/// What a run did.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// From the first submission until everything was done.
+    /// Wall time from the first submission to the completion of all.
     pub elapsed: Duration,
     /// For each group of the plan, the report of each launch.
     pub groups: Vec<Vec<Report>>,
 }
 
 impl Run {
-    /// How the first launch ended that did not run to its end, or that all did. What comes after such a launch ran on whatever
-    /// it had written.
+    /// Returns the first outcome other than [`Outcome::Completed`], if any. Launches after an incomplete one ran on incomplete data.
     pub fn outcome(&self) -> Outcome {
         let outcomes = self.groups.iter().flatten().map(|report| &report.outcome);
         outcomes.into_iter().find(|outcome| **outcome != Outcome::Completed).cloned().unwrap_or(Outcome::Completed)
@@ -40,11 +39,11 @@ impl Run {
 }
 
 impl Plan {
-    /// Prepares a device to run the plan.
+    /// Compiles the kernels and allocates the memory of the plan on a device.
     ///
     /// # Errors
-    /// A program needs something that the device does not have, there is not enough memory, or the plan does not execute every
-    /// dispatch exactly once.
+    /// The device lacks a feature that a program requires, there is not enough memory, or the plan does not execute every dispatch exactly
+    /// once.
     pub fn compile(&self, device: &Device) -> Result<Compiled, Error> {
         self.verify()?;
         let mut kernels = Vec::with_capacity(self.launches.len());
@@ -80,15 +79,15 @@ impl Plan {
 }
 
 impl Compiled {
-    /// What is run.
+    /// Returns the plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// A buffer that the caller sees: inputs are written before a run, outputs read after it.
+    /// Returns an input or output buffer: inputs are written before a run, outputs read after it.
     ///
     /// # Errors
-    /// There is none of this name, or it is transient.
+    /// The buffer does not exist or is transient.
     pub fn buffer(&self, name: &str) -> Result<&Buffer, Error> {
         let seen = || self.plan.buffers.iter().filter(|(_, buffer)| buffer.role != Role::Transient);
         let found = seen().find(|(_, buffer)| buffer.name == name).and_then(|(id, _)| self.buffers[id].as_ref());
@@ -98,8 +97,8 @@ impl Compiled {
         })
     }
 
-    /// Runs the plan and waits for it: a submission for each barrier group, which begins with filling those buffers with zeros
-    /// that the group does not overwrite. Limits are those of each dispatch, also where some are fused into one launch.
+    /// Runs the plan and waits for it: one submission for each barrier group, which first clears buffers that the group does not overwrite.
+    /// `limits` apply to each dispatch, also if it is fused.
     ///
     /// # Errors
     /// A fused launch cannot keep limits that are lower than those of the [plan](super::Pipeline::limits), or the device was lost.
