@@ -454,7 +454,7 @@ fn buffers_that_others_read_stay() {
 #[test]
 fn one_workgroup_may_use_any_element() {
     let mut chain = pair(OWN, "%at = load y[%i]");
-    assert!(matches!(chain.refusal(), Refusal::Elsewhere { .. }));
+    assert!(matches!(chain.refusal(), Refusal::CrossesWorkgroups { .. }));
     chain.groups = [1, 1, 1];
     assert_eq!(chain.check(), (1, 1));
 }
@@ -472,7 +472,7 @@ fn barriers_of_stages_are_for_where_their_buffers_are() {
 
 #[test]
 fn elements_of_other_workgroups_are_refused() {
-    let elsewhere = Refusal::Elsewhere { object: "t".into() };
+    let elsewhere = Refusal::CrossesWorkgroups { object: "t".into() };
     for other in ["%at = add %i, 1", "%at = mul %i, 2", "%at = add %l, 0", "%at = sub 31, %i", "%at = and %i, 1"] {
         assert_eq!(pair(OWN, other).refusal(), elsewhere, "{other}");
         assert_eq!(pair(other, OWN).refusal(), elsewhere, "{other}");

@@ -1,4 +1,4 @@
-//! Expansion of atomic read-modify-writes to compare-exchange loops, for devices without an instruction for them.
+//! Expansion of atomic read-modify-writes into compare-exchange loops, for devices without native support.
 
 use crate::Validated;
 use crate::ir::ops::Atomic;
@@ -7,8 +7,8 @@ use crate::validate;
 
 use super::{emit, replace_insts};
 
-/// Replaces the atomics for which a function returns true by loops that load an element, compute the new value, and try to exchange
-/// it until no other invocation comes in between. Each further attempt is a loop trip and takes fuel.
+/// Replaces the atomics for which `expands` returns true by loops that load the element, compute the new value, and
+/// retry the compare-exchange until it succeeds. Each retry is a loop iteration and consumes fuel.
 pub fn atomic_loops(program: &Validated<Program>, expands: impl Fn(Atomic, MemOperand) -> bool) -> Validated<Program> {
     let selects = |inst: &Inst| match inst.op {
         Op::Atomic(op, at) if expands(op, at) => Some((op.function()?, at)),
@@ -28,7 +28,7 @@ pub fn atomic_loops(program: &Validated<Program>, expands: impl Fn(Atomic, MemOp
 fn expand(program: &mut Program, to: BlockId, id: InstId, function: Pure, at: MemOperand) -> ValueId {
     let Inst { operands, span, .. } = program.inst(id).clone();
     let (index, operand, ty) = (operands[0], operands[1], at.value_type());
-    let inside = is_inside(program, to, index, at, span);
+    let in_bounds = bounds_check(program, to, index, at, span);
     let first = emit(program, to, Op::Load(at), &[index], ty, span);
     let body = program.add_block();
     let old = program.add_param(body, ty);
@@ -36,19 +36,19 @@ fn expand(program: &mut Program, to: BlockId, id: InstId, function: Pure, at: Me
     let exchange = Op::CompareExchange(at);
     let exchange = program.push(body, exchange, [index, old, new], &[ty, Type::Bool], [], span);
     let (found, replaced) = (program.inst(exchange).results[0], program.inst(exchange).results[1]);
-    let outside = emit(program, body, Pure::Not, &[inside], Type::Bool, span);
-    let done = emit(program, body, Pure::Or, &[replaced, outside], Type::Bool, span);
-    let (leave, again) = (program.add_block(), program.add_block());
+    let out_of_bounds = emit(program, body, Pure::Not, &[in_bounds], Type::Bool, span);
+    let done = emit(program, body, Pure::Or, &[replaced, out_of_bounds], Type::Bool, span);
+    let (leave, retry) = (program.add_block(), program.add_block());
     program.push(leave, Terminator::Break, [found], &[], [], span);
-    program.push(again, Terminator::Yield, [], &[], [], span);
-    program.push(body, Control::If, [done], &[], [leave, again], span);
+    program.push(retry, Terminator::Yield, [], &[], [], span);
+    program.push(body, Control::If, [done], &[], [leave, retry], span);
     program.push(body, Terminator::Continue, [found], &[], [], span);
     let whole = program.push(to, Control::Loop, [first], &[ty], [body], span);
     program.inst(whole).results[0]
 }
 
-/// Whether an index is in bounds of an object, in elements of the access.
-fn is_inside(program: &mut Program, to: BlockId, index: ValueId, at: MemOperand, span: crate::ir::Span) -> ValueId {
+/// Emits the bounds check of an index, in elements of the access.
+fn bounds_check(program: &mut Program, to: BlockId, index: ValueId, at: MemOperand, span: crate::ir::Span) -> ValueId {
     let (own, accessed) = (program.memory(at.memory).element.size(), at.element.size());
     let mut length = emit(program, to, PerGroup::Length(at.memory), &[], Type::U32, span);
     if own != accessed {

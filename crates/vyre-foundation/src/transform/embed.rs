@@ -1,8 +1,8 @@
-//! Embedding: a program becomes a part of another one, which decides which invocations of it there are and where its memory is.
+//! Inlining of a program into a host program, which defines its invocations and its memory.
 //!
-//! The host program says where an invocation stands, and has a [`Home`] for each object. A `return` ends the embedded invocation, and
-//! the host goes on behind it. A `trap`, and a loop that takes too many trips, is noted in an object of the host, and ends the
-//! invocation, too: it is the host's business what else that means.
+//! The host provides the [`Position`] of an invocation and a [`Home`] for each object. A `return` ends the inlined
+//! invocation and continues in the host after it. A `trap`, or a loop that exceeds its fuel, is recorded in an object
+//! of the host and ends the invocation; the host decides how to react.
 
 use rustc_hash::FxHashSet;
 
@@ -16,79 +16,81 @@ use crate::ir::{
     PerGroup, PerInvocation, Program, Pure, ResultTypes, SourceMap, Space, Span, Terminator, Type, ValueId,
 };
 
-/// Where an object of the embedded program is.
+/// Storage of an object of the inlined program.
 #[derive(Clone, Copy, Debug)]
 pub enum Home {
-    /// A part of an object of 32-bit words, which is atomic if the embedded object is.
+    /// A range of an object of 32-bit words, which is atomic if the inlined object is.
     Words(Words),
-    /// A uniform is this value.
+    /// The value of a uniform.
     Value(ValueId),
-    /// An array is this one, which has as many elements of the same type, and which nobody else needs any more.
+    /// An array with the same element type and length, which the host no longer needs.
     Object(MemId),
 }
 
-/// Words of an object, from one on.
+/// Range of words of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
     /// The object.
     pub memory: MemId,
-    /// The first word.
+    /// Index of the first word.
     pub first: ValueId,
-    /// How many there are.
+    /// Number of words.
     pub length: ValueId,
 }
 
-/// Which invocation of the embedded program an invocation of the host is. Its grid has one dimension.
+/// Position of an invocation of the inlined program, in a one-dimensional grid.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
-    /// In the grid.
+    /// Global index.
     pub index: ValueId,
-    /// In the workgroup.
+    /// Local index.
     pub local: ValueId,
-    /// The workgroup.
+    /// Workgroup index.
     pub group: ValueId,
-    /// How many workgroups there are.
+    /// Number of workgroups.
     pub groups: ValueId,
 }
 
-/// Fault record of an embedded program: an atomic object of u32 whose first element counts faults, and in it the
-/// [two elements](Fault::recorded) of the program, its kind of fault and its trap code.
+/// Fault record of an inlined program, in an atomic object of u32. Element 0 of the object counts faults; the record
+/// has [two elements](Fault::recorded), the kind of the fault and the trap code.
 ///
-/// Each element keeps the maximum. A trap therefore wins over a loop out of fuel, and of several traps the largest code stays.
+/// Each element is updated by an atomic maximum, so a trap overrides a loop out of fuel, and the largest of several
+/// trap codes is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     /// The object.
     pub memory: MemId,
-    /// The first of the two elements.
+    /// Index of the record.
     pub at: ValueId,
-    /// How many trips the loops of an invocation may take together.
+    /// Limit of the loop iterations of an invocation.
     pub fuel: ValueId,
 }
 
 impl Faults {
-    /// The memory operand of atomics on the object.
+    /// Memory operand of atomics on the object.
     fn operand(self, host: &Program) -> MemOperand {
         MemOperand::atomic(self.memory, host.memory(self.memory).element)
     }
 }
 
-/// A fault of an embedded program.
+/// Fault of an inlined program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A loop took too many trips.
+    /// A loop ran out of fuel.
     OutOfFuel,
-    /// A trap with this code.
+    /// Trap with this code.
     Trapped(u32),
 }
 
 impl Fault {
-    /// Elements of the record of one program.
+    /// Number of elements of a record.
     pub const ELEMENTS: u32 = 2;
 
     const OUT_OF_FUEL: u32 = 1;
     const TRAPPED: u32 = 2;
 
-    /// The fault that a record holds, if any: its kind, and the code of a trap. Codes have a word of their own because every u32 is one.
+    /// Decodes a record: the kind of the fault, and the code of a trap. Codes have a word of their own because every
+    /// u32 is a valid code.
     pub fn recorded([kind, code]: [u32; Fault::ELEMENTS as usize]) -> Option<Fault> {
         match kind {
             0 => None,
@@ -98,40 +100,40 @@ impl Fault {
     }
 }
 
-/// Why a program cannot be embedded.
+/// Reason why a program cannot be inlined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Its workgroups have more than one dimension.
+    /// Workgroups with more than one dimension.
     #[error("its workgroups have more than one dimension")]
     Dimensions,
-    /// A storage object or uniform that is accessed as other elements than words.
-    #[error("`{object}` has elements of type {element}, and not of 32 bits")]
+    /// A storage object or uniform that is accessed with elements other than 32-bit words.
+    #[error("`{object}` is accessed with elements of type {element}, which do not have 32 bits")]
     Element {
         /// The object.
         object: String,
-        /// Its elements.
+        /// Element type of the access.
         element: Element,
     },
-    /// Invocations that ended would be missing where others wait for each other.
-    #[error("its invocations wait for each other, but some may end before")]
+    /// Invocations may end while others wait at a barrier.
+    #[error("invocations may end or trap before a barrier or subgroup operation that others execute")]
     EndsEarly,
 }
 
-/// What there is to know about a program that is to be embedded.
+/// Properties of a program to be inlined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Its invocations work together: through barriers, subgroups or workgroup memory. Then invocations of the host have to be in
-    /// workgroups of the same size, and those of a workgroup have to be the same ones here.
+    /// Uses barriers, subgroups or workgroup memory, so the host must have workgroups of the same size and map each
+    /// workgroup to one of them.
     pub collective: bool,
-    /// Something in it can be noted as a fault.
+    /// May record a fault.
     pub faults: bool,
 }
 
-/// Whether a program can be embedded, and what that takes.
+/// Checks whether a program can be inlined, and returns its properties.
 ///
 /// # Errors
-/// Why it cannot.
+/// The reason why it cannot.
 pub fn facts(program: &Program) -> Result<Facts, Refusal> {
     if program.workgroup_size()[1..] != [1, 1] {
         return Err(Refusal::Dimensions);
@@ -152,8 +154,9 @@ pub fn facts(program: &Program) -> Result<Facts, Refusal> {
         facts.collective |= op.is_collective() || op.needs_subgroups();
         traps |= *op == Terminator::Trap;
     });
-    facts.faults = traps || !long_loops(program).is_empty();
-    // Fuel would end invocations that others wait for; such programs keep to the limits of the whole dispatch.
+    facts.faults = traps || !metered_loops(program).is_empty();
+    // Running out of fuel would end invocations that others wait for, so these programs use the limits of the dispatch
+    // instead.
     if facts.collective {
         if traps || program.may_end_early() {
             return Err(Refusal::EndsEarly);
@@ -163,12 +166,12 @@ pub fn facts(program: &Program) -> Result<Facts, Refusal> {
     Ok(facts)
 }
 
-/// Trips that no limit is needed for.
-const SHORT: u64 = 1024;
+/// Trip count up to which a loop consumes no fuel.
+const UNMETERED_TRIPS: u64 = 1024;
 
-/// The loops that may take more trips than that, those of the loops around them included.
-fn long_loops(program: &Program) -> FxHashSet<InstId> {
-    let mut long = FxHashSet::default();
+/// The loops that may exceed [`UNMETERED_TRIPS`], multiplied by the trips of the enclosing loops.
+fn metered_loops(program: &Program) -> FxHashSet<InstId> {
+    let mut metered = FxHashSet::default();
     let mut around: Vec<(usize, u64)> = Vec::new();
     program.walk(|id, depth| {
         if program.inst(id).op != Control::Loop {
@@ -179,17 +182,17 @@ fn long_loops(program: &Program) -> FxHashSet<InstId> {
         }
         let outside = around.last().map_or(1, |(_, trips)| *trips);
         let trips = const_trip_count(program, id).map_or(u64::MAX, |count| count.trips.saturating_mul(outside));
-        if trips > SHORT {
-            long.insert(id);
+        if trips > UNMETERED_TRIPS {
+            metered.insert(id);
         }
-        // What is inside a loop that takes fuel is as long as it is in each of its trips.
-        around.push((depth, if trips > SHORT { 1 } else { trips }));
+        // Each iteration of a metered loop consumes fuel, so nested loops count from 1 again.
+        around.push((depth, if trips > UNMETERED_TRIPS { 1 } else { trips }));
     });
-    long
+    metered
 }
 
-/// Appends to a block of the host what an invocation of a program does. The program is one that has [`facts`], and `homes` has one for
-/// each of its objects.
+/// Inlines an invocation of a program at the end of a block of the host. The program must have [`facts`], and each of
+/// its objects a home in `homes`.
 pub fn embed(
     host: &mut Program,
     to: BlockId,
@@ -204,7 +207,7 @@ pub fn embed(
     }
     let body = host.add_block();
     let first = host.insts().len();
-    let mut embedding = Embedding { program, homes: all, position, faults: None, long: long_loops(program) };
+    let mut embedding = Embedding { program, homes: all, position, faults: None, metered: metered_loops(program) };
     embedding.start(host, to, faults);
     Cloner::between(program, host).block(program.body(), body, &mut embedding);
     host.relocate(first, program.sources());
@@ -216,19 +219,19 @@ pub fn embed(
     host.push(to, Control::Region(program.name().into()), [], &[], [body], Span::NONE);
 }
 
-/// A loop that counts, while its body is being made.
+/// Builder of a counted loop.
 #[derive(Clone, Copy, Debug)]
-pub struct Counting {
+pub struct CountedLoop {
     range: [ValueId; 3],
-    /// The body, which is to go on behind what is in it.
+    /// Block to which the body is appended.
     pub body: BlockId,
-    /// The number of the trip.
+    /// Induction variable.
     pub at: ValueId,
 }
 
-impl Counting {
-    /// A loop over `from..until` by steps.
-    pub fn begin(host: &mut Program, range: [ValueId; 3]) -> Counting {
+impl CountedLoop {
+    /// Begins a loop over `[start, end, step]`.
+    pub fn begin(host: &mut Program, range: [ValueId; 3]) -> CountedLoop {
         let body = host.add_block();
         let at = host.add_param(body, Type::U32);
         let done = emit(host, body, Pure::Ge, &[at, range[1]], Type::Bool);
@@ -236,10 +239,10 @@ impl Counting {
         host.push(leave, Terminator::Break, [], &[], [], Span::NONE);
         host.push(stay, Terminator::Yield, [], &[], [], Span::NONE);
         host.push(body, Control::If, [done], &[], [leave, stay], Span::NONE);
-        Counting { range, body, at }
+        CountedLoop { range, body, at }
     }
 
-    /// Appends the loop to a block, now that its body is made.
+    /// Ends the body, and appends the loop to a block.
     pub fn end(self, host: &mut Program, to: BlockId) {
         let next = emit(host, self.body, Pure::Add, &[self.at, self.range[2]], Type::U32);
         host.push(self.body, Terminator::Continue, [next], &[], [], Span::NONE);
@@ -252,15 +255,15 @@ pub fn emit(program: &mut Program, to: BlockId, op: impl Into<Op>, operands: &[V
     super::emit(program, to, op, operands, ty, Span::NONE)
 }
 
-/// Exceptions of the clone of a program in its host: positions, memory, traps and loops.
+/// Rewrites while cloning a program into its host: positions, memory, traps and loops.
 struct Embedding<'c> {
     program: &'c Program,
     homes: SecondaryMap<MemId, Option<Home>>,
     position: Position,
-    /// The fault record, and the private object with the fuel that is left.
+    /// The fault record, and the private object with the remaining fuel.
     faults: Option<(Faults, MemId)>,
-    /// The loops whose trips take fuel.
-    long: FxHashSet<InstId>,
+    /// Metered loops, whose iterations consume fuel.
+    metered: FxHashSet<InstId>,
 }
 
 impl Map for Embedding<'_> {
@@ -313,14 +316,14 @@ impl Map for Embedding<'_> {
     }
 
     fn enter(&mut self, cloner: &mut Cloner<'_>, owner: InstId, to: BlockId) {
-        if self.long.contains(&owner) {
-            self.take_fuel(cloner.target, to, self.program.inst(owner).span);
+        if self.metered.contains(&owner) {
+            self.consume_fuel(cloner.target, to, self.program.inst(owner).span);
         }
     }
 }
 
 impl Embedding<'_> {
-    /// Gives arrays their zeros and loops their fuel.
+    /// Zero-initializes arrays, and sets the fuel.
     fn start(&mut self, host: &mut Program, to: BlockId, faults: Option<Faults>) {
         let (zero, one) = (host.literal(0u32), host.literal(1u32));
         let workgroup: Vec<MemId> = self.arrays(Space::Workgroup).collect();
@@ -334,7 +337,7 @@ impl Embedding<'_> {
             let memory = host.memory(object);
             let (ty, length) = (memory.element.value_type(), memory.length.unwrap_or(0));
             let (length, value) = (host.literal(length), host.literal(Literal::zero(ty)));
-            let clearing = Counting::begin(host, [from, length, step]);
+            let clearing = CountedLoop::begin(host, [from, length, step]);
             host.push(clearing.body, Op::Store(host.operand(object)), [clearing.at, value], &[], [], Span::NONE);
             clearing.end(host, to);
         }
@@ -351,7 +354,7 @@ impl Embedding<'_> {
         }
     }
 
-    /// The arrays of the host that the program has in a space.
+    /// Arrays of the host that hold the program's arrays in an address space.
     fn arrays(&self, space: Space) -> impl Iterator<Item = MemId> {
         let own = self.program.memories().iter().filter(move |(_, memory)| memory.space == space);
         own.filter_map(|(object, _)| match self.homes[object] {
@@ -360,23 +363,23 @@ impl Embedding<'_> {
         })
     }
 
-    /// Begins a trip: without fuel, the invocation ends.
-    fn take_fuel(&self, host: &mut Program, to: BlockId, span: Span) {
+    /// Consumes fuel at the start of an iteration, or ends the invocation if there is none.
+    fn consume_fuel(&self, host: &mut Program, to: BlockId, span: Span) {
         let Some((faults, left)) = self.faults else { return };
         let (zero, one) = (host.literal(0u32), host.literal(1u32));
         let left = host.operand(left);
         let fuel = emit(host, to, Op::Load(left), &[zero], Type::U32);
         let spent = emit(host, to, Pure::Eq, &[fuel, zero], Type::Bool);
-        let (end, go_on) = (host.add_block(), host.add_block());
+        let (end, proceed) = (host.add_block(), host.add_block());
         record(host, end, faults, Fault::OUT_OF_FUEL);
         host.push(end, Terminator::Return, [], &[], [], span);
-        host.push(go_on, Terminator::Yield, [], &[], [], span);
-        host.push(to, Control::If, [spent], &[], [end, go_on], span);
-        let less = emit(host, to, Pure::Sub, &[fuel, one], Type::U32);
-        host.push(to, Op::Store(left), [zero, less], &[], [], span);
+        host.push(proceed, Terminator::Yield, [], &[], [], span);
+        host.push(to, Control::If, [spent], &[], [end, proceed], span);
+        let remaining = emit(host, to, Pure::Sub, &[fuel, one], Type::U32);
+        host.push(to, Op::Store(left), [zero, remaining], &[], [], span);
     }
 
-    /// An access to words of the host. What is outside of them is outside of the host's object, too.
+    /// Rewrites an access into the words of the host. An out-of-bounds index stays out of bounds of the host's object.
     fn access(&self, cloner: &mut Cloner<'_>, id: InstId, words: Words, to: BlockId) {
         let program = self.program;
         let inst = program.inst(id);
@@ -390,18 +393,18 @@ impl Embedding<'_> {
         for position in 0..if is_plain { count } else { 1 } {
             let host = &mut *cloner.target;
             let mut at = index;
-            let mut inside = emit(host, to, Pure::Lt, &[at, words.length], Type::Bool);
+            let mut in_bounds = emit(host, to, Pure::Lt, &[at, words.length], Type::Bool);
             if position > 0 {
                 let offset = host.literal(position as u32);
                 at = emit(host, to, Pure::Add, &[index, offset], Type::U32);
-                // An index that wraps is outside.
+                // An index that wraps around is out of bounds.
                 let beyond = emit(host, to, Pure::Ge, &[at, offset], Type::Bool);
                 let before = emit(host, to, Pure::Lt, &[at, words.length], Type::Bool);
-                inside = emit(host, to, Pure::And, &[beyond, before], Type::Bool);
+                in_bounds = emit(host, to, Pure::And, &[beyond, before], Type::Bool);
             }
             let place = emit(host, to, Pure::Add, &[words.first, at], Type::U32);
-            let nowhere = host.literal(u32::MAX);
-            let place = emit(host, to, Pure::Select, &[inside, place, nowhere], Type::U32);
+            let out_of_bounds = host.literal(u32::MAX);
+            let place = emit(host, to, Pure::Select, &[in_bounds, place, out_of_bounds], Type::U32);
             match &inst.op {
                 Op::Load(_) => {
                     let value = emit(host, to, Op::Load(operand), &[place], own.value_type());
@@ -430,8 +433,8 @@ fn record(host: &mut Program, to: BlockId, faults: Faults, kind: u32) {
 }
 
 impl Program {
-    /// Adds the sources of a program whose instructions were cloned into this one, the first of them at this position of the arena, and
-    /// shifts their spans.
+    /// Adds the sources of a program that was cloned into this one, and shifts the spans of its instructions, which
+    /// begin at position `first` of the arena.
     pub(super) fn relocate(&mut self, first: usize, sources: &SourceMap) {
         let relocation = self.sources_mut().append(sources);
         for id in (first..self.insts().len()).map(InstId::from_index) {

@@ -1,4 +1,4 @@
-//! Functions of the math library become the operations that they are made of.
+//! Expansion of math library functions into basic operations.
 
 use crate::Validated;
 use crate::ir::{BlockId, Inst, InstId, Op, Program, Pure};
@@ -7,8 +7,8 @@ use crate::validate;
 
 use super::replace_insts;
 
-/// Puts other operations in the place of all functions of the [math library](crate::math) but those that are kept. Most programs
-/// have none, and are given back as they are.
+/// Expands the functions of the [math library](crate::math), except those that `keep` selects. Returns programs without
+/// such functions unchanged.
 pub fn expand_math(program: &Validated<Program>, keep: impl Fn(Pure) -> bool) -> Validated<Program> {
     let selects = |inst: &Inst| match inst.op {
         Op::Pure(op) => Some(op).filter(|&op| op.is_composed() && !keep(op)),
@@ -21,8 +21,8 @@ pub fn expand_math(program: &Validated<Program>, keep: impl Fn(Pure) -> bool) ->
     }
 }
 
-/// Appends the operations of a function to the block. The function's own instruction becomes the last of them, so that its result
-/// stays what it is.
+/// Appends the expansion of a function to the block. The function's instruction becomes the last operation of the
+/// expansion and keeps its result.
 fn expand(program: &mut Program, block: BlockId, inst: InstId, op: Pure) {
     let function = program.inst(inst).clone();
     let emitter = Emitter::new(program, block, function.span);

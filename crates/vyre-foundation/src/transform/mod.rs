@@ -1,4 +1,4 @@
-//! Programs into programs that mean the same, and into parts of others.
+//! Transformations outside the optimizer: legalization, launch fusion, and inlining of programs.
 
 mod atomic_loops;
 pub mod embed;
@@ -20,8 +20,8 @@ fn emit(program: &mut Program, to: BlockId, op: impl Into<Op>, operands: &[Value
     program.inst(inst).results[0]
 }
 
-/// Legalization of single instructions: replaces those that `selects` finds by what `replace` appends to the block. Results of a replaced
-/// instruction become the values that `replace` names. Returns `None` if nothing is found.
+/// Legalizes single instructions: replaces those that `selects` finds by the instructions that `replace` appends to the
+/// block, and renames their results as `replace` specifies. Returns `None` if nothing is found.
 fn replace_insts<T>(
     program: &Validated<Program>,
     selects: impl Fn(&Inst) -> Option<T>,

@@ -1,8 +1,9 @@
-//! Legalization of private arrays that are accessed as elements of several types.
+//! Legalization of private arrays that are accessed with several element types.
 //!
-//! Backends keep private arrays in registers, or interleave the elements of lanes, where an element has one type. An array that is
-//! accessed as others becomes an array of words: narrower elements are bit fields of a word, wider ones are two words. The private array
-//! belongs to one invocation, so the words that a narrow store keeps are changed by nothing else.
+//! Backends keep private arrays in registers, or interleave the elements of lanes, which requires one element type. An
+//! array accessed with other types becomes an array of 32-bit words: narrow elements are bit fields of a word, and
+//! 64-bit elements are two words. A narrow store is a read-modify-write of its word, which is safe because the array
+//! belongs to one invocation.
 
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{
@@ -14,11 +15,11 @@ use crate::{Error, Validated};
 
 use super::{emit, replace_insts};
 
-/// Turns private arrays whose accesses are not all to elements of the declared type into arrays of words. Most programs have none, and are
-/// returned as they are.
+/// Turns private arrays that are accessed with other element types than the declared one into arrays of words. Returns
+/// programs without such arrays unchanged.
 ///
 /// # Errors
-/// The words, of which each array has whole ones, exceed the limit of private memory.
+/// The arrays, rounded up to whole words, exceed the limit of private memory.
 pub fn private_words(program: &Validated<Program>) -> Result<Validated<Program>, Error> {
     if program.memories().values().all(|memory| memory.space != Space::Private) {
         return Ok(program.clone());
@@ -44,10 +45,10 @@ pub fn private_words(program: &Validated<Program>) -> Result<Validated<Program>,
     validate::program(legal)
 }
 
-/// An access that is replaced.
+/// Access being replaced.
 struct Access<'p> {
     program: &'p mut Program,
-    /// The block that instructions are appended to.
+    /// Block to which instructions are appended.
     to: BlockId,
     /// Size of the object.
     bytes: u64,
@@ -57,7 +58,7 @@ impl Access<'_> {
     fn replace(&mut self, id: InstId, renaming: &mut Renaming) {
         let inst = self.program.inst(id).clone();
         let span = inst.span;
-        // Private arrays are loaded, stored and measured.
+        // An operation without a memory operand is `length`.
         let Some(at) = inst.op.operand() else {
             let object = inst.op.memory().expect("selected by its object");
             let length = self.literal(self.program.memory(object).length.unwrap_or(0));
@@ -84,29 +85,29 @@ impl Access<'_> {
         self.program.literal(number)
     }
 
-    /// The index of one element of an access, or one that is out of bounds of the words if the element is out of bounds.
+    /// Index of one element of an access; out of bounds of the words if the element is out of bounds.
     fn index(&mut self, element: Element, first: ValueId, part: u32, span: Span) -> ValueId {
         let length = (self.bytes / element.size() as u64) as u32;
-        let (part_value, nowhere) = (self.literal(part), self.literal(u32::MAX));
-        // The index of a wide access does not wrap: it is less than the length without the parts before.
+        let (part_value, out_of_bounds) = (self.literal(part), self.literal(u32::MAX));
+        // Element indices of a wide access do not wrap, so the index is compared with the length minus `part`.
         let limit = self.literal(length.saturating_sub(part));
-        let inside = self.emit(Pure::Lt, &[first, limit], Type::Bool, span);
+        let in_bounds = self.emit(Pure::Lt, &[first, limit], Type::Bool, span);
         let index = if part == 0 { first } else { self.emit(Pure::Add, &[first, part_value], Type::U32, span) };
-        self.emit(Pure::Select, &[inside, index, nowhere], Type::U32, span)
+        self.emit(Pure::Select, &[in_bounds, index, out_of_bounds], Type::U32, span)
     }
 
-    /// The word of a narrow element, and the first bit of the element in it. `u32::MAX` stays out of bounds.
+    /// Word index of a narrow element, and its bit offset in the word. `u32::MAX` stays out of bounds.
     fn field(&mut self, element: Element, index: ValueId, span: Span) -> (ValueId, ValueId) {
         let per_word = Element::U32.size() / element.size();
         let (shift, mask) = (self.literal(per_word.ilog2()), self.literal(per_word as u32 - 1));
         let word = self.emit(Pure::Shr, &[index, shift], Type::U32, span);
-        let place = self.emit(Pure::And, &[index, mask], Type::U32, span);
+        let slot = self.emit(Pure::And, &[index, mask], Type::U32, span);
         let bits = self.literal(element.size() as u32 * 8);
-        (word, self.emit(Pure::Mul, &[place, bits], Type::U32, span))
+        (word, self.emit(Pure::Mul, &[slot, bits], Type::U32, span))
     }
 
-    /// The words of a wide element. Those of `u32::MAX` are out of bounds, because 2³² − 2 is.
-    fn halves(&mut self, index: ValueId, span: Span) -> [ValueId; 2] {
+    /// Word indices of a 64-bit element. Those of `u32::MAX` are out of bounds, because 2³² − 2 is.
+    fn word_indices(&mut self, index: ValueId, span: Span) -> [ValueId; 2] {
         let one = self.literal(1);
         let low = self.emit(Pure::Shl, &[index, one], Type::U32, span);
         [low, self.emit(Pure::Or, &[low, one], Type::U32, span)]
@@ -121,7 +122,7 @@ impl Access<'_> {
         self.program.push(self.to, op, [index, word], &[], [], span);
     }
 
-    /// The value with the same bits as another type of the same width.
+    /// Bitcasts a value to another type of the same width.
     fn bits(&mut self, value: ValueId, ty: Type, span: Span) -> ValueId {
         if self.program.ty(value) == ty { value } else { self.emit(Pure::Bitcast, &[value], ty, span) }
     }
@@ -134,7 +135,7 @@ impl Access<'_> {
                 self.bits(word, ty, span)
             }
             8 => {
-                let [low, high] = self.halves(index, span).map(|index| {
+                let [low, high] = self.word_indices(index, span).map(|index| {
                     let word = self.word(at.memory, index, span);
                     self.emit(Pure::Cast, &[word], Type::U64, span)
                 });
@@ -168,7 +169,7 @@ impl Access<'_> {
                 let both = self.bits(value, Type::U64, span);
                 let half = self.literal(32);
                 let high = self.emit(Pure::Shr, &[both, half], Type::U64, span);
-                for (index, part) in self.halves(index, span).into_iter().zip([both, high]) {
+                for (index, part) in self.word_indices(index, span).into_iter().zip([both, high]) {
                     let word = self.emit(Pure::Cast, &[part], Type::U32, span);
                     self.set_word(at.memory, index, word, span);
                 }

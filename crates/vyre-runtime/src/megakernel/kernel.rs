@@ -13,7 +13,7 @@ use vyre_foundation::ir::{
     Access, AccessTypes, Atomic, Axis, Barrier, BlockId, Control, Element, MemId, MemOperand, Memory, Op as Operation,
     PerGroup, PerInvocation, Program, Pure, Space, Span, Terminator, Type, ValueId,
 };
-use vyre_foundation::transform::embed::{Counting, Facts, Faults, Home, Position, Words, embed, emit};
+use vyre_foundation::transform::embed::{CountedLoop, Facts, Faults, Home, Position, Words, embed, emit};
 use vyre_foundation::{Validated, validate};
 
 /// What works on an item.
@@ -462,7 +462,7 @@ impl KernelBuilder {
     }
 
     fn nested(&mut self, to: BlockId, range: [ValueId; 3], fill: impl FnOnce(&mut KernelBuilder, BlockId, ValueId)) {
-        let counting = Counting::begin(&mut self.program, range);
+        let counting = CountedLoop::begin(&mut self.program, range);
         fill(self, counting.body, counting.at);
         counting.end(&mut self.program, to);
     }

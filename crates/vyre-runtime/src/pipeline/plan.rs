@@ -392,7 +392,7 @@ impl<'p> Sequence<'p> {
         });
         let fusable: Vec<fuse::Stage<'_>> = fusable.collect();
         let trips = fusable.iter().zip(stages).map(|(fusable, stage)| {
-            fusable.most_trips(&|object| match stage.arguments.get(object)? {
+            fusable.max_trips(&|object| match stage.arguments.get(object)? {
                 Argument::Scalar(literal) => Some(*literal),
                 Argument::Buffer(_) => None,
             })

@@ -1,7 +1,7 @@
-//! Where the accesses of a stage go, as far as that follows from the positions of its workgroups and invocations.
+//! Affine analysis of a stage: indices of accesses as linear forms of workgroup and invocation ids.
 //!
-//! The grid and all lengths are known, so most indices are sums of positions with known factors. One walk in the order of the
-//! text finds these sums; what is not one is at least in the range that the range analysis gives it.
+//! The grid and all lengths are known, so most indices are linear combinations of positions with known factors. One
+//! walk in text order computes these forms; other values have the bounds of the range analysis.
 
 use rustc_hash::FxHashMap;
 
@@ -15,10 +15,10 @@ use crate::ir::{
 
 /// An access to a storage object.
 #[derive(Clone, Debug)]
-pub(super) struct Touch {
+pub(super) struct StageAccess {
     pub(super) memory: MemId,
     pub(super) buffer: BufferId,
-    /// The indices of its first element.
+    /// Index of the first element.
     pub(super) index: AffineForm,
     /// Number of elements.
     pub(super) width: u32,
@@ -28,40 +28,40 @@ pub(super) struct Touch {
     pub(super) stores: bool,
 }
 
-impl Touch {
-    /// The elements it may be about.
+impl StageAccess {
+    /// Elements that may be accessed.
     pub(super) fn elements(&self) -> AffineForm {
         AffineForm { high: self.index.high + i64::from(self.width) - 1, ..self.index }
     }
 
-    /// The bytes that it may touch.
+    /// Bytes that may be accessed.
     pub(super) fn bytes(&self) -> AffineForm {
         let (elements, size) = (self.elements(), i64::from(self.size));
         let factors = elements.factors.map(|factor| factor * size);
         AffineForm { factors, low: elements.low * size, high: (elements.high + 1) * size - 1 }
     }
 
-    /// The last element it may be about.
+    /// Last element that may be accessed.
     pub(super) fn last(&self, counts: Counts) -> i64 {
         self.elements().bounds(counts).1
     }
 }
 
-/// What fusion has to know about a program.
+/// Properties of a program that fusion depends on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    pub(super) touches: FxHashMap<InstId, Touch>,
+    pub(super) accesses: FxHashMap<InstId, StageAccess>,
     /// Element types of the accesses to each object.
     pub(super) types: SecondaryMap<MemId, AccessTypes>,
     pub(super) prints: bool,
     pub(super) traps: bool,
-    /// Whether there are barriers, broadcasts or subgroup operations.
+    /// Contains barriers, broadcasts or subgroup operations.
     pub(super) collective: bool,
-    /// Whether some of these are executed only if a condition says so.
+    /// Some of these are in conditional code.
     pub(super) guarded: bool,
-    /// How many `return`s there are besides the last.
+    /// Number of `return`s besides the last.
     pub(super) returns: usize,
-    /// How deep blocks are nested.
+    /// Nesting depth of the blocks.
     pub(super) depth: usize,
 }
 
@@ -75,9 +75,9 @@ impl Facts {
     }
 }
 
-/// Upper bound of the loop trips that one invocation takes, all loops together, or `None` where a loop has no known bound.
-/// A trip that only breaks is one, too: it is charged as fuel.
-pub(super) fn most_trips(program: &Program, counts: Counts, bound: &[Bound], scalars: Scalars<'_>) -> Option<u64> {
+/// Upper bound of the iterations of all loops of one invocation, or `None` if a loop has no known bound. An iteration
+/// that only breaks counts too, since it consumes fuel.
+pub(super) fn max_trips(program: &Program, counts: Counts, bound: &[Bound], scalars: Scalars<'_>) -> Option<u64> {
     let mut has_loops = false;
     program.walk(|id, _| has_loops |= program.inst(id).op == Control::Loop);
     if !has_loops {
@@ -88,7 +88,7 @@ pub(super) fn most_trips(program: &Program, counts: Counts, bound: &[Bound], sca
     walk.trips_of_block(program.body())
 }
 
-/// The value of a uniform, where it is known.
+/// Value of a uniform, if it is known.
 pub(super) type Scalars<'a> = &'a dyn Fn(MemId) -> Option<Literal>;
 
 struct Walk<'p> {
@@ -123,8 +123,8 @@ impl<'p> Walk<'p> {
             facts.returns += usize::from(inst.op == Terminator::Return);
             facts.collective |= inst.op.is_collective();
             facts.guarded |= inst.op.is_collective() && guarded;
-            if let Some(touch) = self.touch(id) {
-                facts.touches.insert(id, touch);
+            if let Some(access) = self.access(id) {
+                facts.accesses.insert(id, access);
             }
             for &nested in &inst.blocks {
                 self.block(nested, depth + 1, guarded || !matches!(inst.op, Op::Control(Control::Region(_))), facts);
@@ -166,7 +166,8 @@ impl<'p> Walk<'p> {
             Type::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
             _ => (0, i64::from(u32::MAX)),
         };
-        // The counter leaves the loop in the first trip in which it has reached `end`, unless it wraps around before.
+        // The induction variable leaves the loop in the first iteration in which it has reached `end`, unless it wraps
+        // around before.
         let (distance, end) = match (predicate, step > 0) {
             (Comparison::Lt, true) => (bound.high - start.low, bound.high),
             (Comparison::Le, true) => (bound.high + 1 - start.low, bound.high + 1),
@@ -181,13 +182,13 @@ impl<'p> Walk<'p> {
         (least..=most).contains(&furthest).then(|| trips + 1)
     }
 
-    /// The numbers that a 32-bit integer can be for this grid, these lengths and these uniforms.
+    /// Range of a 32-bit integer for this grid, these lengths and these uniforms.
     fn interval(&self, value: ValueId) -> Option<Interval> {
         let Interval { low, high } = self.ranges.of_value(value);
         let (least, most) = self.forms[value].unwrapped(self.counts).bounds(self.counts);
         match self.program.ty(value) {
             Type::U32 => Some(Interval { low: low.max(least), high: high.min(most) }),
-            // Forms are meant modulo 2³²: both readings of a number agree below 2³¹.
+            // Forms are modulo 2³²: the signed and unsigned values agree below 2³¹.
             Type::I32 if most <= i64::from(i32::MAX) => Some(Interval { low: low.max(least), high: high.min(most) }),
             Type::I32 => Some(Interval { low, high }),
             _ => None,
@@ -195,7 +196,7 @@ impl<'p> Walk<'p> {
         .filter(|interval| interval.low <= interval.high)
     }
 
-    fn touch(&self, id: InstId) -> Option<Touch> {
+    fn access(&self, id: InstId) -> Option<StageAccess> {
         let inst = self.program.inst(id);
         let MemOperand { memory, element, .. } = inst.op.operand()?;
         let bound = self.bound.iter().find(|bound| bound.memory == memory)?;
@@ -203,10 +204,10 @@ impl<'p> Walk<'p> {
         let index = self.forms[inst.operands[0]].unwrapped(self.counts);
         let size = element.size() as u32;
         let width = inst.accessed_elements() as u32;
-        Some(Touch { memory, buffer: bound.buffer, index, width, size, loads, stores })
+        Some(StageAccess { memory, buffer: bound.buffer, index, width, size, loads, stores })
     }
 
-    /// What the range analysis knows.
+    /// Constant form with the bounds of the range analysis.
     fn range(&self, value: ValueId) -> AffineForm {
         match self.program.ty(value) {
             Type::U32 | Type::I32 => {
@@ -220,7 +221,7 @@ impl<'p> Walk<'p> {
     fn form(&self, id: InstId, result: ValueId) -> AffineForm {
         let inst = self.program.inst(id);
         let of = |position: usize| self.forms[inst.operands[position]];
-        let whole = |position: usize| matches!(self.program.ty(inst.operands[position]), Type::U32 | Type::I32);
+        let is_32_bit = |position: usize| matches!(self.program.ty(inst.operands[position]), Type::U32 | Type::I32);
         let form = match inst.op {
             ref op if let Some(form) = position(op, self.counts) => form,
             Op::PerGroup(PerGroup::GroupCount(axis)) => number(self.counts[axis as usize]),
@@ -243,11 +244,11 @@ impl<'p> Walk<'p> {
                 Some(count) => of(0).times(1 << (count & 31)),
                 None => self.range(result),
             },
-            Op::Pure(Pure::Cast | Pure::Bitcast) if whole(0) => of(0),
+            Op::Pure(Pure::Cast | Pure::Bitcast) if is_32_bit(0) => of(0),
             Op::Pure(Pure::Select) => of(1).join(of(2), self.counts),
             _ => self.range(result),
         };
-        // Of what does not depend on positions, the range analysis may know more.
+        // For values that do not depend on positions, the range analysis may be more precise.
         let range = self.range(result);
         match form.factors == [0; 6] && range.high - range.low < form.high - form.low {
             true => range,
@@ -256,7 +257,7 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// Where an invocation or its workgroup stands, if that is what an operation says.
+/// Linear form of an operation that returns a position in the grid or workgroup.
 pub(super) fn position(op: &Op, counts: Counts) -> Option<AffineForm> {
     let [groups_x, groups_y, _, x, y, z] = counts.map(u64::from);
     let group = [1, groups_x, groups_x.wrapping_mul(groups_y)];

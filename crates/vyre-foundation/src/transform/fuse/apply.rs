@@ -1,10 +1,10 @@
-//! Puts stages into one program.
+//! Construction of the fused program.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::{emit, lower_early_returns};
-use super::access::{Touch, position};
-use super::{Bound, ScalarId, Stage, Window};
+use super::access::{StageAccess, position};
+use super::{Bound, Footprint, ScalarId, Stage};
 use crate::analysis::AffineForm;
 use crate::ir::clone::{Cloner, Map};
 use crate::ir::entity::SecondaryMap;
@@ -16,7 +16,7 @@ use crate::optimizer::fold_oob_accesses;
 use crate::text::is_name;
 use crate::validate::limits;
 
-/// What comes of stages, before it is validated.
+/// Fused program before validation.
 pub(super) struct Applied {
     pub(super) program: Program,
     pub(super) objects: Vec<(MemId, usize, MemId)>,
@@ -31,7 +31,7 @@ pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(Buffer
         stages,
         homes: stages
             .iter()
-            .map(|stage| SecondaryMap::with_capacity(stage.program.memories().len(), Home::Nowhere))
+            .map(|stage| SecondaryMap::with_capacity(stage.program.memories().len(), Home::Discarded))
             .collect(),
         objects: Vec::new(),
         dropped: Vec::new(),
@@ -42,7 +42,7 @@ pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(Buffer
         fusion.program.set_launch(Some(std::array::from_fn(|axis| groups[axis] * size[axis])));
     }
     fusion.program.set_fast(stages.iter().all(|stage| stage.program.is_fast()));
-    // A stage may be alone because its blocks are nested too deeply; then nothing may be put around it.
+    // A stage that is nested too deeply is alone in its launch and copied without a region.
     let is_deep = stages.iter().any(|stage| stage.is_deep());
     let crossing = fusion.place_buffers(&|buffer| transient(buffer) && !is_deep);
     fusion.place_others();
@@ -56,13 +56,13 @@ pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(Buffer
     if !is_deep {
         program.push(program.body(), Terminator::Return, [], &[], [], Span::NONE);
     }
-    // Lengths that were open are known now, and with them some accesses that do nothing.
+    // Lengths are constant now, so some accesses may be out of bounds.
     fold_oob_accesses::run(&mut program);
     Applied { program, objects, dropped }
 }
 
-/// The `global_index` from which on invocations do nothing, if there are such: all stores are at that index, and the buffers end
-/// there. Saying so once is better than asking at every store whether it is inside.
+/// `global_index` from which on invocations do nothing, if all stores are at `global_index` and the buffers end there.
+/// One branch then replaces the bounds checks of the stores.
 fn end(stages: &[&Stage<'_>]) -> Option<u32> {
     let counts = stages.first()?.counts();
     let all_alone = |stage: &&Stage<'_>| {
@@ -74,47 +74,47 @@ fn end(stages: &[&Stage<'_>]) -> Option<u32> {
     }
     let mut end = None;
     for stage in stages {
-        for touch in stage.facts.touches.values().filter(|touch| touch.stores) {
-            let bound = stage.bound(touch.buffer).next()?;
-            if touch.loads || Some(touch.index) != position(&Op::PerInvocation(PerInvocation::GlobalIndex), counts) {
+        for access in stage.facts.accesses.values().filter(|access| access.stores) {
+            let bound = stage.bound(access.buffer).next()?;
+            if access.loads || Some(access.index) != position(&Op::PerInvocation(PerInvocation::GlobalIndex), counts) {
                 return None;
             }
-            end = end.max(Some((bound.elements, touch.last(counts))));
+            end = end.max(Some((bound.elements, access.last(counts))));
         }
     }
     end.filter(|(end, last)| i64::from(*end) <= *last).map(|(end, _)| end)
 }
 
-/// Where the elements of an object are in the fused program.
+/// Storage of an object in the fused program.
 #[derive(Clone, Copy, Debug)]
 enum Home {
-    /// Nobody reads them.
-    Nowhere,
-    /// In this object, at the same indices.
+    /// None: the object is never read.
+    Discarded,
+    /// An object with the same indices.
     Object(MemId),
-    /// In an array that holds the window of an invocation or workgroup.
+    /// An array that holds the footprint of an invocation or workgroup.
     Array(MemId, AffineForm),
 }
 
-/// A buffer whose elements cross invocations of a workgroup, and whether it is still one.
+/// Buffers whose elements cross invocations of a workgroup, and the address space that holds them.
 type Crossing = FxHashMap<BufferId, Space>;
 
 struct Fusion<'s> {
     program: Program,
     stages: &'s [&'s Stage<'s>],
-    /// For each stage, where its objects are.
+    /// For each stage, the storage of its objects.
     homes: Vec<SecondaryMap<MemId, Home>>,
     objects: Vec<(MemId, usize, MemId)>,
     dropped: Vec<BufferId>,
 }
 
 impl Fusion<'_> {
-    /// Decides where each buffer is, and says which ones need barriers.
+    /// Decides the storage of each buffer. Returns the buffers that need barriers.
     fn place_buffers(&mut self, transient: &dyn Fn(BufferId) -> bool) -> Crossing {
         let stages = self.stages;
         let mut crossing = Crossing::default();
         let bytes_of = |space| stages.iter().map(|stage| stage.program.static_bytes_in(space)).sum::<u64>();
-        let mut room = [
+        let mut budget = [
             (Space::Private, limits::PRIVATE_BYTES.saturating_sub(bytes_of(Space::Private))),
             (Space::Workgroup, limits::WORKGROUP_BYTES.saturating_sub(bytes_of(Space::Workgroup))),
         ];
@@ -125,42 +125,45 @@ impl Fusion<'_> {
                 stages.iter().enumerate().flat_map(|(at, stage)| stage.bound(buffer).map(move |bound| (at, *bound)));
             let bound: Vec<(usize, Bound)> = bound.collect();
             let Some(&(first, Bound { memory: model, elements, .. })) = bound.first() else { continue };
-            let touches: Vec<&Touch> = stages.iter().flat_map(|stage| stage.touches(buffer)).collect();
-            let stores = touches.iter().any(|touch| touch.stores);
+            let accesses: Vec<&StageAccess> = stages.iter().flat_map(|stage| stage.accesses(buffer)).collect();
+            let stores = accesses.iter().any(|access| access.stores);
             let counts = stages[first].counts();
             let mut memory = stages[first].program.memory(model).clone();
-            // An array has elements of one type, and lanes see only their own.
+            // An array has one element type, and lanes access only their own elements.
             let alike =
                 bound.iter().all(|(at, bound)| stages[*at].facts.types[bound.memory].are_all(memory.element, false));
             let drops = transient(buffer) && alike && elements > 0 && stores;
-            let mut window = Window::of(&touches, counts).map(|window| window.elements(memory.element.size()));
-            if let Some(Window { form, .. }) = &mut window
+            let mut footprint =
+                Footprint::of(&accesses, counts).map(|footprint| footprint.elements(memory.element.size()));
+            if let Some(Footprint { form, .. }) = &mut footprint
                 && form.factors == [0; 6]
             {
-                // There is nothing beyond the end.
+                // Elements beyond the end do not exist.
                 form.high = form.high.min(i64::from(elements) - 1).max(form.low);
             }
-            let home = match window {
-                _ if drops && !touches.iter().any(|touch| touch.loads) => Some(Home::Nowhere),
-                Some(Window { form, own }) if drops && touches.iter().all(|touch| touch.last(counts) < 1 << 32) => {
-                    let (space, room) = &mut room[usize::from(!own)];
+            let home = match footprint {
+                _ if drops && !accesses.iter().any(|access| access.loads) => Some(Home::Discarded),
+                Some(Footprint { form, per_invocation })
+                    if drops && accesses.iter().all(|access| access.last(counts) < 1 << 32) =>
+                {
+                    let (space, budget) = &mut budget[usize::from(!per_invocation)];
                     memory.space = *space;
-                    memory.element = if own { unpacked(memory.element) } else { memory.element };
+                    memory.element = if per_invocation { unpacked(memory.element) } else { memory.element };
                     let length = form.high - form.low + 1;
                     let bytes = memory.element.size() as u64 * length as u64;
-                    let fits = bytes <= *room && (!own || length <= MOST_OWN);
+                    let fits = bytes <= *budget && (!per_invocation || length <= MAX_PRIVATE);
                     fits.then(|| {
-                        *room -= bytes;
+                        *budget -= bytes;
                         memory.length = Some(length as u32);
                         Home::Array(self.declare(stages[first].program, memory.clone()), form)
                     })
                 }
                 _ => None,
             };
-            if let (Some(Window { own: false, .. }), true) = (window, stores) {
+            if let (Some(Footprint { per_invocation: false, .. }), true) = (footprint, stores) {
                 let space = home.map_or(Space::Storage(Access::ReadWrite), |_| Space::Workgroup);
-                // Nobody has to wait for what is nowhere.
-                crossing.extend(Some((buffer, space)).filter(|_| !matches!(home, Some(Home::Nowhere))));
+                // Discarded buffers need no barrier.
+                crossing.extend(Some((buffer, space)).filter(|_| !matches!(home, Some(Home::Discarded))));
             }
             let home = match home {
                 Some(home) => {
@@ -186,7 +189,7 @@ impl Fusion<'_> {
         crossing
     }
 
-    /// Declares what is not a buffer.
+    /// Declares the other objects.
     fn place_others(&mut self) {
         let mut scalars: FxHashMap<(ScalarId, Element), MemId> = FxHashMap::default();
         for (at, stage) in self.stages.iter().enumerate() {
@@ -219,15 +222,16 @@ impl Fusion<'_> {
         self.program.add_memory(memory)
     }
 
-    /// Has a stage wait for what those since the last barrier did to elements of other invocations.
+    /// Inserts the barriers before a stage that order its accesses after conflicting ones of other invocations since
+    /// the last barrier.
     fn barriers(&mut self, stage: usize, crossing: &Crossing, since: &mut Vec<(BufferId, Space, bool)>) {
         let uses: Vec<(BufferId, Space, bool)> = self.stages[stage]
             .facts
-            .touches
+            .accesses
             .values()
-            .filter_map(|touch| Some((touch.buffer, *crossing.get(&touch.buffer)?, touch.stores)))
+            .filter_map(|access| Some((access.buffer, *crossing.get(&access.buffer)?, access.stores)))
             .collect();
-        let meets = |space: Space, since: &[(BufferId, Space, bool)]| {
+        let conflicts = |space: Space, since: &[(BufferId, Space, bool)]| {
             since.iter().any(|(buffer, at, stores)| {
                 *at == space && uses.iter().any(|(other, _, also)| other == buffer && (*stores || *also))
             })
@@ -236,7 +240,7 @@ impl Fusion<'_> {
             (Op::Barrier(Barrier::Workgroup), Space::Workgroup),
             (Op::Barrier(Barrier::Storage), Space::Storage(Access::ReadWrite)),
         ] {
-            if meets(space, since) {
+            if conflicts(space, since) {
                 self.program.push(self.program.body(), op, [], &[], [], Span::NONE);
                 since.retain(|(_, at, _)| *at != space);
             }
@@ -244,7 +248,7 @@ impl Fusion<'_> {
         since.extend(uses);
     }
 
-    /// Appends a stage, as a region, for the invocations before `end`.
+    /// Appends a stage as a region, executed by the invocations before `end`.
     fn stage(&mut self, at: usize, end: Option<u32>) {
         let stage = &self.stages[at];
         let body = self.program.add_block();
@@ -257,7 +261,7 @@ impl Fusion<'_> {
             self.program.move_insts(body, self.program.body());
             return;
         }
-        // What ends the last stage may as well end the launch, and has to where others wait at a barrier.
+        // A return of the last stage may end the launch, and must if other invocations wait at a barrier.
         let is_last = at + 1 == self.stages.len();
         if !is_last || !(stage.facts.collective || stage.facts.traps) {
             lower_early_returns::run(&mut self.program, body);
@@ -282,10 +286,10 @@ impl Fusion<'_> {
     }
 }
 
-/// Elements of an invocation that are worth a private array.
-const MOST_OWN: i64 = 64;
+/// Limit of elements in a private array.
+const MAX_PRIVATE: i64 = 64;
 
-/// What a value of an element is kept as where it need not be small.
+/// The 32-bit element type that holds a narrow element unpacked.
 fn unpacked(element: Element) -> Element {
     match element {
         Element::I8 | Element::I16 => Element::I32,
@@ -296,11 +300,11 @@ fn unpacked(element: Element) -> Element {
     }
 }
 
-/// Exceptions of the clone of a stage in the fused program: lengths, positions, and buffers that became arrays.
+/// Rewrites while cloning a stage into the fused program: lengths, positions, and buffers that became arrays.
 struct Embedding<'c> {
     stage: &'c Stage<'c>,
     homes: &'c SecondaryMap<MemId, Home>,
-    /// The `global_index` that all invocations are before, and that no store is behind.
+    /// Exclusive upper bound of the `global_index` of all invocations and stores.
     end: Option<u32>,
 }
 
@@ -312,8 +316,8 @@ impl Map for Embedding<'_> {
                 let length = cloner.target.literal(bound.elements);
                 cloner.define(inst.results[0], length);
             }
-            (_, Some(Home::Array(array, window))) => self.array(cloner, id, array, window, to),
-            (_, Some(Home::Nowhere)) => {}
+            (_, Some(Home::Array(array, footprint))) => self.array(cloner, id, array, footprint, to),
+            (_, Some(Home::Discarded)) => {}
             (Op::Barrier(Barrier::Storage), _)
                 if self.homes.values().any(|home| is_in_workgroup(cloner.target, home)) =>
             {
@@ -329,7 +333,7 @@ impl Map for Embedding<'_> {
         let counts = self.stage.counts();
         match op.memory().map(|memory| self.homes[memory]) {
             Some(Home::Object(object)) => op.on(object),
-            // Equal positions are one value, whatever a stage calls them.
+            // Positions that are equal become the same operation, for value numbering.
             _ if position(op, counts).is_some()
                 && position(op, counts) == position(&Op::PerInvocation(PerInvocation::GlobalIndex), counts) =>
             {
@@ -350,37 +354,38 @@ impl Embedding<'_> {
         self.stage.buffers.iter().copied().find(|bound| bound.memory == memory)
     }
 
-    /// An access to a buffer that is an array now.
-    fn array(&self, cloner: &mut Cloner<'_>, id: InstId, array: MemId, window: AffineForm, to: BlockId) {
+    /// Rewrites an access to a buffer that became an array.
+    fn array(&self, cloner: &mut Cloner<'_>, id: InstId, array: MemId, footprint: AffineForm, to: BlockId) {
         let inst = self.stage.program.inst(id);
-        let Some(touch) = self.stage.facts.touches.get(&id) else { return };
+        let Some(access) = self.stage.facts.accesses.get(&id) else { return };
         let index = cloner.value(inst.operands[0]);
-        let place = place(cloner.target, touch, index, window, to, inst.span);
-        if touch.loads {
+        let array_index = array_index(cloner.target, access, index, footprint, to, inst.span);
+        if access.loads {
             let types: ResultTypes = inst.results.iter().map(|&result| self.stage.program.ty(result)).collect();
-            let load = cloner.target.push(to, Op::Load(cloner.target.operand(array)), [place], &types, [], inst.span);
+            let load =
+                cloner.target.push(to, Op::Load(cloner.target.operand(array)), [array_index], &types, [], inst.span);
             cloner.define_results(inst, load);
             return;
         }
         let mut values = cloner.values(&inst.operands[1..]);
         let program = &mut *cloner.target;
-        let element = self.stage.program.memory(touch.memory).element;
+        let element = self.stage.program.memory(access.memory).element;
         let operand = program.operand(array);
         if operand.element != element {
             for value in &mut values {
                 *value = truncated(program, *value, element, to, inst.span);
             }
         }
-        let Some(bound) = self.bound(touch.memory) else { return };
+        let Some(bound) = self.bound(access.memory) else { return };
         let is_before = |end: u32| inst.operands.len() == 2 && end <= bound.elements;
-        if touch.last(self.stage.counts()) < i64::from(bound.elements) || self.end.is_some_and(is_before) {
-            program.push(to, Op::Store(operand), std::iter::once(place).chain(values), &[], [], inst.span);
+        if access.last(self.stage.counts()) < i64::from(bound.elements) || self.end.is_some_and(is_before) {
+            program.push(to, Op::Store(operand), std::iter::once(array_index).chain(values), &[], [], inst.span);
             return;
         }
-        // What is outside of the buffer is dropped, although the array has a place for it.
+        // Out-of-bounds stores are dropped, even if the array has a slot for them.
         let end = program.literal(bound.elements);
         for (position, value) in values.into_iter().enumerate() {
-            let [index, place] = [index, place].map(|start| match position {
+            let [index, array_index] = [index, array_index].map(|start| match position {
                 0 => start,
                 _ => {
                     let position = program.literal(position as u32);
@@ -389,20 +394,27 @@ impl Embedding<'_> {
             });
             let inside = emit(program, to, Pure::Lt, &[index, end], Type::Bool, inst.span);
             let branch = program.make_guard(inside, inst.span, |program, then| {
-                program.push(then, Op::Store(operand), [place, value], &[], [], inst.span);
+                program.push(then, Op::Store(operand), [array_index, value], &[], [], inst.span);
             });
             program.block_mut(to).insts.push(branch);
         }
     }
 }
 
-/// Where in the array of a window an index is.
-fn place(program: &mut Program, touch: &Touch, index: ValueId, window: AffineForm, to: BlockId, span: Span) -> ValueId {
-    if touch.index.factors == window.factors && touch.index.low == touch.index.high {
-        return program.literal((touch.index.low - window.low) as u32);
+/// Index in the array of a footprint.
+fn array_index(
+    program: &mut Program,
+    access: &StageAccess,
+    index: ValueId,
+    footprint: AffineForm,
+    to: BlockId,
+    span: Span,
+) -> ValueId {
+    if access.index.factors == footprint.factors && access.index.low == access.index.high {
+        return program.literal((access.index.low - footprint.low) as u32);
     }
-    let mut start = program.literal(window.low as u32);
-    for (position, factor) in window.factors.into_iter().enumerate().filter(|(_, factor)| *factor != 0) {
+    let mut start = program.literal(footprint.low as u32);
+    for (position, factor) in footprint.factors.into_iter().enumerate().filter(|(_, factor)| *factor != 0) {
         let axis = Axis::ALL[position % 3];
         let op = if position < 3 {
             Op::PerGroup(PerGroup::GroupId(axis))

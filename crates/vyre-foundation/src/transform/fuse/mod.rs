@@ -1,16 +1,16 @@
-//! Fusion: programs that would be launched one after the other become one.
+//! Launch fusion (kernel fusion): merges programs that would be launched one after the other.
 //!
 //! ```text
 //! Stage::new (accesses of a program)  →  may_join (stage by stage: yes, or why not)  →  fuse  →  Fused
 //! ```
 //!
-//! In one launch, workgroups do not wait for each other. So a stage may join others if each buffer that one of them writes and
-//! another one uses is divided among workgroups: either every invocation uses elements of its own, or every workgroup does,
-//! and then a barrier stands between the stages. That is decided from the indices of all accesses to the buffer, for
-//! the grid and the lengths at hand. A fused program is for that grid and these lengths only.
+//! A launch has no barrier across workgroups. So a stage may join others only if each buffer that one of them writes
+//! and another one accesses is partitioned: each invocation accesses only its own elements, or each workgroup does,
+//! with a barrier between the stages. The proof compares the affine indices of all accesses to the buffer, for the
+//! given grid and lengths, and the fused program is valid for these only.
 //!
-//! A buffer that nobody else needs becomes a private array of the invocation, which the optimizer turns into values, or an
-//! array of the workgroup.
+//! A buffer that is not used outside the group becomes a private array, which the optimizer promotes to SSA values, or
+//! a workgroup array (array contraction).
 
 mod access;
 mod apply;
@@ -19,24 +19,24 @@ use crate::Validated;
 use crate::analysis::{AffineForm, Counts, exclusive_range};
 use crate::ir::{BufferId, Literal, MemId, Program, Space};
 use crate::validate::{self, limits};
-use access::{Facts, Touch};
+use access::{Facts, StageAccess};
 
-/// The value of a uniform, by a number that the caller chooses: what has the same number has the same value.
+/// Identifies the value of a uniform by a number chosen by the caller: equal numbers mean equal values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScalarId(pub u32);
 
-/// What a storage object is bound to: all of a buffer.
+/// Binding of a storage object to a whole buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// The object.
     pub memory: MemId,
-    /// The buffer, by a number that the caller chooses. Different buffers do not overlap.
+    /// Number of the buffer, chosen by the caller. Different buffers do not overlap.
     pub buffer: BufferId,
-    /// How many elements it has.
+    /// Number of elements.
     pub elements: u32,
 }
 
-/// A dispatch as fusion sees it.
+/// Dispatch to be fused.
 #[derive(Clone, Debug)]
 pub struct Stage<'a> {
     program: &'a Validated<Program>,
@@ -47,8 +47,8 @@ pub struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// A program that is launched with so many workgroups. `buffers` says what each storage object is bound to; `scalars` which
-    /// uniforms have values that others have, too, and may leave out the rest.
+    /// Creates the stage of a program launched with `groups` workgroups. `buffers` binds each storage object; `scalars`
+    /// identifies the uniforms whose values may be shared with other stages.
     pub fn new(
         program: &'a Validated<Program>,
         groups: [u32; 3],
@@ -59,11 +59,11 @@ impl<'a> Stage<'a> {
         Stage { program, groups, buffers, scalars, facts }
     }
 
-    /// Upper bound of the loop trips that an invocation of the stage is charged for in a fused program, or `None` where a loop has
-    /// no known bound for the grid, the lengths and these uniforms.
-    pub fn most_trips(&self, scalars: &dyn Fn(MemId) -> Option<Literal>) -> Option<u64> {
-        let trips = access::most_trips(self.program, self.counts(), &self.buffers, scalars)?;
-        // An early `return` may become a loop that is executed once.
+    /// Upper bound of the loop iterations that an invocation of the stage takes in a fused program, or `None` if a loop
+    /// has no known bound for the grid, the lengths and these uniforms.
+    pub fn max_trips(&self, scalars: &dyn Fn(MemId) -> Option<Literal>) -> Option<u64> {
+        let trips = access::max_trips(self.program, self.counts(), &self.buffers, scalars)?;
+        // An early `return` may become a loop that executes once.
         Some(trips.saturating_add(self.facts.returns as u64))
     }
 
@@ -71,16 +71,16 @@ impl<'a> Stage<'a> {
         counts(self.program, self.groups)
     }
 
-    fn touches(&self, buffer: BufferId) -> impl Iterator<Item = &Touch> {
-        self.facts.touches.values().filter(move |touch| touch.buffer == buffer)
+    fn accesses(&self, buffer: BufferId) -> impl Iterator<Item = &StageAccess> {
+        self.facts.accesses.values().filter(move |access| access.buffer == buffer)
     }
 
     fn bound(&self, buffer: BufferId) -> impl Iterator<Item = &Bound> {
         self.buffers.iter().filter(move |bound| bound.buffer == buffer)
     }
 
-    /// Whether there may be no room for a region and a branch around the stage, a branch around a store, a loop that is executed
-    /// once, and a branch for each `return`.
+    /// Returns true if fusion may exceed the nesting limit: it adds a region and a branch around the stage, a branch
+    /// around a store, a loop that executes once, and a branch for each `return`.
     fn is_deep(&self) -> bool {
         self.facts.depth + self.facts.returns + 4 > limits::NESTING
     }
@@ -95,11 +95,11 @@ fn counts(program: &Program, [a, b, c]: [u32; 3]) -> Counts {
     [a, b, c, x, y, z]
 }
 
-/// Why a stage cannot join the stages before it.
+/// Reason why a stage cannot join the stages before it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// They are launched with different numbers of workgroups.
+    /// Different numbers of workgroups.
     #[error("{next:?} workgroups ≠ {before:?} of the stages before it")]
     Grid {
         /// Of the stages before.
@@ -107,7 +107,7 @@ pub enum Refusal {
         /// Of the stage.
         next: [u32; 3],
     },
-    /// Their workgroups have different sizes.
+    /// Different workgroup sizes.
     #[error("workgroup size {next:?} ≠ {before:?} of the stages before it")]
     WorkgroupSize {
         /// Of the stages before.
@@ -115,19 +115,19 @@ pub enum Refusal {
         /// Of the stage.
         next: [u32; 3],
     },
-    /// A stage before it prints: its lines would be those of another stage.
+    /// An earlier stage prints, which would attribute its lines to another stage.
     #[error("`{stage}` prints, so it must be the last stage of its launch")]
     Prints {
         /// The stage that prints.
         stage: String,
     },
-    /// A stage before it may trap: then those after it must not run.
+    /// An earlier stage may trap, after which the later ones must not run.
     #[error("`{stage}` may trap, so it must be the last stage of its launch")]
     Traps {
         /// The stage that may trap.
         stage: String,
     },
-    /// Invocations of a stage before it may end while others still wait for each other.
+    /// Invocations of an earlier stage may end while others wait at a barrier.
     #[error(
         "invocations of `{stage}` may return before a barrier or subgroup operation, so it must be the last stage of its launch"
     )]
@@ -135,38 +135,38 @@ pub enum Refusal {
         /// The stage.
         stage: String,
     },
-    /// A buffer is used by several stages, and one of them uses it atomically.
+    /// A buffer is shared, and one stage accesses it atomically.
     #[error("`{object}` is atomic, and other stages access its buffer")]
     Atomic {
         /// The object, as the stage calls it.
         object: String,
     },
-    /// A buffer is bound as elements of different types, or in different lengths.
+    /// A buffer is bound with different element types or lengths.
     #[error("other stages bind the buffer of `{object}` with another element type or length")]
     View {
         /// The object, as the stage calls it.
         object: String,
     },
-    /// A buffer is written by a stage and used by another one, and elements may cross workgroups.
+    /// A buffer is written by one stage and accessed by another one, and its elements may cross workgroups.
     #[error("elements of `{object}` cross workgroups between stages, and a launch has no barrier across workgroups")]
-    Elsewhere {
+    CrossesWorkgroups {
         /// The object, as the stage calls it.
         object: String,
     },
-    /// Whether a barrier is reached depends on what another stage has written.
+    /// Control flow at a barrier depends on data that another stage writes.
     #[error("uniform control flow at a barrier cannot be proved where a stage reads what another stage writes")]
     Divergent,
-    /// The arrays of the stages do not fit together.
+    /// The arrays of all stages together exceed a limit.
     #[error("arrays of all stages: {bytes} bytes of {space:?} memory > {limit}")]
     Memory {
-        /// Where the arrays are.
+        /// Address space of the arrays.
         space: Space,
-        /// What they take.
+        /// Bytes required.
         bytes: u64,
-        /// What there is.
+        /// Bytes available.
         limit: u64,
     },
-    /// Blocks would be nested too deeply.
+    /// The fused blocks would exceed the nesting limit.
     #[error("blocks of `{stage}` are nested too deeply to be fused")]
     Nesting {
         /// The stage.
@@ -174,10 +174,10 @@ pub enum Refusal {
     },
 }
 
-/// Whether a stage may join those before it in one launch; these have joined each other already.
+/// Decides whether a stage may join the ones before it in one launch, which have joined each other already.
 ///
 /// # Errors
-/// Why not. A stage that has none before it may always start a launch.
+/// The reason for the refusal. A first stage may always start a launch.
 pub fn may_join(before: &[Stage<'_>], next: &Stage<'_>) -> Result<(), Refusal> {
     let Some(first) = before.first() else { return Ok(()) };
     if first.groups != next.groups {
@@ -211,7 +211,7 @@ pub fn may_join(before: &[Stage<'_>], next: &Stage<'_>) -> Result<(), Refusal> {
     for bound in &next.buffers {
         may_share(&all, before, next, bound)?;
     }
-    // What a stage reads is the same for all invocations only as long as nobody writes it.
+    // An object that one stage reads uniformly is no longer uniform if another stage writes it.
     let guarded = all.iter().any(|stage| stage.facts.guarded);
     if guarded && validate::diagnose(&apply::apply(next.program.name(), &all, &|_| false).program).is_some() {
         return Err(Refusal::Divergent);
@@ -219,7 +219,7 @@ pub fn may_join(before: &[Stage<'_>], next: &Stage<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a stage may use a buffer that the stages before it may use, too.
+/// Decides whether a stage may share a buffer with the stages before it.
 fn may_share(all: &[&Stage<'_>], before: &[Stage<'_>], next: &Stage<'_>, bound: &Bound) -> Result<(), Refusal> {
     let object = next.program.memory(bound.memory);
     let name = || object.name.clone();
@@ -236,59 +236,61 @@ fn may_share(all: &[&Stage<'_>], before: &[Stage<'_>], next: &Stage<'_>, bound: 
             }
         }
     }
-    let touches: Vec<&Touch> = all.iter().flat_map(|stage| stage.touches(bound.buffer)).collect();
-    let stores = touches.iter().any(|touch| touch.stores);
-    match shared && stores && Window::of(&touches, next.counts()).is_none() {
-        true => Err(Refusal::Elsewhere { object: name() }),
+    let accesses: Vec<&StageAccess> = all.iter().flat_map(|stage| stage.accesses(bound.buffer)).collect();
+    let stores = accesses.iter().any(|access| access.stores);
+    match shared && stores && Footprint::of(&accesses, next.counts()).is_none() {
+        true => Err(Refusal::CrossesWorkgroups { object: name() }),
         false => Ok(()),
     }
 }
 
-/// The bytes of a buffer that one invocation or one workgroup has for itself, as far as they are used: from
-/// `form.low` to `form.high` after the sum of its position. Those of others begin behind them.
+/// Footprint: bytes of a buffer that only one invocation or workgroup accesses, from `form.low` to `form.high` relative
+/// to the linear form of its position. Footprints of different positions are disjoint.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct Footprint {
     form: AffineForm,
-    /// Whether they belong to a single invocation.
-    own: bool,
+    /// Whether the footprint belongs to an invocation, not a workgroup.
+    per_invocation: bool,
 }
 
-impl Window {
-    /// The window that all these accesses stay in.
-    fn of(touches: &[&Touch], counts: Counts) -> Option<Window> {
+impl Footprint {
+    /// Footprint of all these accesses.
+    fn of(accesses: &[&StageAccess], counts: Counts) -> Option<Footprint> {
         let [a, b, c, ..] = counts;
-        let bytes = touches.iter().map(|touch| touch.bytes());
-        let own = exclusive_range(bytes.clone(), counts);
+        let bytes = accesses.iter().map(|access| access.bytes());
+        let per_invocation = exclusive_range(bytes.clone(), counts);
         let of_workgroup = || exclusive_range(bytes.map(|bytes| bytes.of_workgroup(counts)), [a, b, c, 1, 1, 1]);
-        own.map(|form| Window { form, own: true }).or_else(|| of_workgroup().map(|form| Window { form, own: false }))
+        per_invocation
+            .map(|form| Footprint { form, per_invocation: true })
+            .or_else(|| of_workgroup().map(|form| Footprint { form, per_invocation: false }))
     }
 
-    /// The window in elements of this size.
-    fn elements(self, size: usize) -> Window {
+    /// The footprint in elements of this size.
+    fn elements(self, size: usize) -> Footprint {
         let size = size as i64;
         let AffineForm { factors, low, high } = self.form;
         let factors = factors.map(|factor| factor / size);
-        Window { form: AffineForm { factors, low: low / size, high: (high + 1) / size - 1 }, ..self }
+        Footprint { form: AffineForm { factors, low: low / size, high: (high + 1) / size - 1 }, ..self }
     }
 }
 
-/// Several stages as one program.
+/// Result of fusion.
 #[derive(Clone, Debug)]
 pub struct Fused {
-    /// The program, for the grid and the lengths of the stages.
+    /// Fused program, for the grid and the lengths of the stages.
     pub program: Validated<Program>,
-    /// For every object of the program that must be bound, which stage's object it is.
+    /// Objects of the fused program that must be bound, with the stage and object that each comes from.
     pub objects: Vec<(MemId, usize, MemId)>,
-    /// The buffers that are not needed any more.
+    /// Buffers that are not needed any more.
     pub dropped: Vec<BufferId>,
 }
 
-/// Fuses stages that [may join](may_join) each other in this order. `transient` says of which buffers nobody outside of the
-/// stages sees the contents, neither before nor after: they start as zeros. Where all uses of such a buffer can be kept in
-/// registers or workgroup memory, it is dropped.
+/// Fuses stages that [may join](may_join) each other, in this order. `transient` returns true for a buffer whose
+/// contents are not used outside the stages, neither before nor after; it starts as zeros. A transient buffer whose
+/// accesses all fit into registers or workgroup memory is dropped.
 ///
 /// # Panics
-/// A stage was refused. What [may join](may_join) can be fused.
+/// A stage was refused by [`may_join`].
 pub fn fuse(name: &str, stages: &[Stage<'_>], transient: &dyn Fn(BufferId) -> bool) -> Fused {
     let apply::Applied { program, objects, dropped } =
         apply::apply(name, &stages.iter().collect::<Vec<_>>(), transient);
