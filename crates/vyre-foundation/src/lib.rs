@@ -1,8 +1,7 @@
-//! The core of vyre: programs, their text format, and the validator.
+//! The compiler core of vyre: IR, text and wire formats, validator, analyses, optimizer and builder.
 //!
-//! Data goes one way. Text is [parsed](text::parse) or a [`build::Kernel`] builds an [`ir::Program`]; the program is
-//! [validated](validate::program), and everything after that (oracle, optimizer, backends) takes only what is
-//! [`Validated`]. This crate does no I/O and knows no device.
+//! [Parsing](text::parse) or a [`build::Kernel`] makes an [`ir::Program`]; [validation](validate::program) makes a [`Validated`] program,
+//! which the oracle, the optimizer and the backends require. This crate does no I/O and contains no backend.
 
 pub mod analysis;
 pub mod build;

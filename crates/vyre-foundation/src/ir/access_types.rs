@@ -13,7 +13,7 @@ pub struct AccessTypes {
 }
 
 impl AccessTypes {
-    /// The reachable accesses to each object of a program.
+    /// Collects the reachable accesses to each object of a program.
     pub fn of(program: &Program) -> SecondaryMap<MemId, AccessTypes> {
         let mut types = SecondaryMap::with_capacity(program.memories().len(), AccessTypes::default());
         program.walk(|inst, _| {

@@ -1,7 +1,7 @@
 //! Cloning of blocks: the one copier behind unrolling, embedding, fusion and compaction.
 //!
-//! A [`Cloner`] copies instructions within a program, or from one program into another, and remembers which value stands for which. A
-//! [`Map`] decides what is not copied as it is.
+//! A [`Cloner`] copies instructions within a program, or from one program into another, and maps values to their clones. A [`Map`] replaces
+//! instructions on the way.
 
 use smallvec::SmallVec;
 
@@ -10,9 +10,9 @@ use super::ops::Op;
 use super::program::{Def, Inst, Program, ResultTypes, Values};
 use super::types::Literal;
 
-/// Exceptions of a clone. The default copies everything.
+/// Substitutions of a clone. The defaults copy every instruction.
 pub trait Map {
-    /// Clones an instruction in another way, and returns true; false leaves the instruction to the cloner.
+    /// Emits a substitute for an instruction and returns true; false leaves the instruction to the cloner.
     fn replace(&mut self, _cloner: &mut Cloner<'_>, _inst: InstId, _to: BlockId) -> bool {
         false
     }
@@ -26,7 +26,7 @@ pub trait Map {
     fn enter(&mut self, _cloner: &mut Cloner<'_>, _owner: InstId, _to: BlockId) {}
 }
 
-/// The map without exceptions.
+/// The map without substitutions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Verbatim;
 
@@ -35,16 +35,16 @@ impl Map for Verbatim {}
 /// Copies blocks into a program.
 #[derive(Debug)]
 pub struct Cloner<'p> {
-    /// The program that clones are added to.
+    /// Destination program.
     pub target: &'p mut Program,
-    /// The program that is cloned, if it is not the target itself.
+    /// Source program, unless it is the target itself.
     source: Option<&'p Program>,
-    /// For each value of the source, the value of the target that stands for it.
+    /// Value of the target that replaces each value of the source.
     values: SecondaryMap<ValueId, Option<ValueId>>,
 }
 
 impl<'p> Cloner<'p> {
-    /// Clones within a program. Values from outside of what is cloned stand for themselves.
+    /// Clones within a program. Values defined outside of the cloned code are kept.
     pub fn within(program: &'p mut Program) -> Cloner<'p> {
         Cloner { target: program, source: None, values: SecondaryMap::new(None) }
     }
@@ -55,20 +55,20 @@ impl<'p> Cloner<'p> {
         Cloner { target, source: Some(source), values }
     }
 
-    /// From now on, `new` stands for `old`.
+    /// Maps `old` to `new`.
     pub fn define(&mut self, old: ValueId, new: ValueId) {
         self.values[old] = Some(new);
     }
 
-    /// From now on, the results of one instruction stand for those of another.
+    /// Maps the results of `old` to those of `new`.
     pub fn define_results(&mut self, old: &Inst, new: InstId) {
         for (position, &result) in old.results.iter().enumerate() {
             self.values[result] = Some(self.target.inst(new).results[position]);
         }
     }
 
-    /// The value that stands for a value of the source. Between programs, specialization constants become literals unless they are
-    /// defined, and a value whose definition was not cloned is 0.
+    /// Clone of a value of the source. Between programs, unmapped specialization constants become literals, and a value whose definition
+    /// was not cloned becomes 0.
     pub fn value(&mut self, value: ValueId) -> ValueId {
         match (self.values[value], self.source) {
             (Some(value), _) => value,
@@ -82,7 +82,7 @@ impl<'p> Cloner<'p> {
         }
     }
 
-    /// The values that stand for a list of values.
+    /// Clones of a list of values.
     pub fn values(&mut self, values: &[ValueId]) -> Values {
         values.iter().map(|&value| self.value(value)).collect()
     }
@@ -144,12 +144,12 @@ impl<'p> Cloner<'p> {
         clone
     }
 
-    /// The values of the target that stand for those of the source.
+    /// Returns the map from values of the source to values of the target.
     pub fn into_values(self) -> SecondaryMap<ValueId, Option<ValueId>> {
         self.values
     }
 
-    /// Gives the values of the target the names of the values that they stand for.
+    /// Copies debug names to the clones.
     pub fn clone_names(&mut self) {
         let Some(source) = self.source else { return };
         for (value, name) in source.value_names() {

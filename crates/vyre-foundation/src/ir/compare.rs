@@ -6,8 +6,8 @@ use super::entity::{BlockId, InstId, ValueId};
 use super::ops::{Control, Op};
 use super::program::{Def, Program};
 
-/// Two programs are equal when one is the other with its ids renumbered: same name, declarations and reachable
-/// instructions, in the same order. Spans, names of values and unreachable leftovers do not count.
+/// Structural equality: the same name, declarations and reachable instructions in the same order, up to a renumbering of ids. Spans, debug
+/// names and unreachable entities are ignored.
 impl PartialEq for Program {
     fn eq(&self, other: &Program) -> bool {
         let same_memory = self.memories().len() == other.memories().len()
@@ -29,16 +29,16 @@ impl PartialEq for Program {
     }
 }
 
-/// Differences between two blocks that otherwise do the same.
+/// Differences between two otherwise equal blocks.
 #[derive(Debug, Default)]
 pub struct Differences {
-    /// Operands of the first block that are other literals in the second.
+    /// Literal operands that differ.
     pub literals: Vec<OtherLiteral>,
-    /// Regions of the first block, and those of the second, which have other names.
+    /// Pairs of regions with different names, of the first and the second block.
     pub regions: Vec<[InstId; 2]>,
 }
 
-/// An operand of a block that is another literal in the other block.
+/// A literal operand of the first block that is another literal in the second.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherLiteral {
     /// The instruction of the first block.
@@ -63,7 +63,7 @@ pub fn compare(a: &Program, block: BlockId, b: &Program, other: BlockId) -> Opti
     comparison.blocks(block, other).then_some(comparison.found)
 }
 
-/// Walks two blocks side by side and remembers which value of one stands for which of the other.
+/// Walks two blocks in lockstep and maps the values of one to those of the other.
 struct Comparison<'p> {
     a: &'p Program,
     b: &'p Program,
@@ -73,8 +73,8 @@ struct Comparison<'p> {
 
 impl Comparison<'_> {
     fn blocks(&mut self, a: BlockId, b: BlockId) -> bool {
-        // An explicit stack, because the depth of a program that has not been validated is unbounded. Nested blocks see only what is
-        // defined before them or inside them, so they may be compared later.
+        // An explicit stack, because the nesting depth of an unvalidated program is unbounded. Only values defined before or inside nested
+        // blocks are in their scope, so they may be compared later.
         let mut pending = vec![(a, b)];
         while let Some((a, b)) = pending.pop() {
             let (block, other) = (self.a.block(a), self.b.block(b));
@@ -91,7 +91,7 @@ impl Comparison<'_> {
     fn insts(&mut self, id: InstId, other: InstId, pending: &mut Vec<(BlockId, BlockId)>) -> bool {
         let (a, b) = (self.a.inst(id), self.b.inst(other));
         if a.op != b.op {
-            // Memory is declared in the same order on both sides, so equal ids are equal objects.
+            // Both programs declare memory in the same order, so equal ids are equal objects.
             if !matches!((&a.op, &b.op), (Op::Control(Control::Region(_)), Op::Control(Control::Region(_)))) {
                 return false;
             }
@@ -107,7 +107,7 @@ impl Comparison<'_> {
                         self.found.literals.push(OtherLiteral { inst: id, operand, value });
                     }
                 }
-                // Constants are declared in the same order on both sides.
+                // Both programs declare constants in the same order.
                 (Def::Constant(a), Def::Constant(b)) if a == b => {}
                 (Def::Result(..) | Def::Param(..), Def::Result(..) | Def::Param(..)) => {
                     let outer = std::ptr::eq(self.a, self.b).then_some(own);

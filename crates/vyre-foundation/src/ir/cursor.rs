@@ -7,18 +7,18 @@ use super::rename::Renaming;
 
 /// A position between two instructions of a block, which moves from its start to its end.
 ///
-/// [`next`](Cursor::next) takes the instruction behind the position out of the block: it is removed unless it is put back. [`insert`](Cursor::insert)
-/// puts an instruction before the position. While there is a cursor, the block itself is empty; [`finish`](Cursor::finish) puts the
-/// edited list back, with everything that the cursor has not reached.
+/// [`next`](Cursor::next) removes the instruction after the position, [`insert`](Cursor::insert) adds an instruction before it. While a
+/// cursor exists, the block itself is empty; [`finish`](Cursor::finish) stores the edited list, including the instructions that the cursor
+/// has not reached.
 #[derive(Debug)]
 #[must_use = "a cursor holds the instructions of its block until it is finished"]
 pub struct Cursor {
     block: BlockId,
-    /// A gap buffer: what is before the position, a gap, what is behind it.
+    /// Gap buffer: the instructions before the position, a gap, the instructions after it.
     insts: Vec<InstId>,
-    /// End of what is before the position.
+    /// End of the instructions before the position.
     before: usize,
-    /// Start of what is behind the position.
+    /// Start of the instructions after the position.
     behind: usize,
 }
 
@@ -28,7 +28,7 @@ impl Cursor {
         Cursor { block, insts: std::mem::take(&mut program.block_mut(block).insts), before: 0, behind: 0 }
     }
 
-    /// Removes the instruction behind the position.
+    /// Removes and returns the instruction after the position.
     #[expect(clippy::should_implement_trait, reason = "an iterator would borrow the cursor that the loop body edits")]
     pub fn next(&mut self) -> Option<InstId> {
         let inst = *self.insts.get(self.behind)?;
@@ -36,10 +36,10 @@ impl Cursor {
         Some(inst)
     }
 
-    /// Puts an instruction before the position.
+    /// Inserts an instruction before the position.
     pub fn insert(&mut self, inst: InstId) {
         if self.before == self.behind {
-            // The gap doubles, so that insertions take constant time on average.
+            // The gap doubles, so insertions take amortized constant time.
             let gap = self.before.max(8);
             self.insts.splice(self.before..self.before, std::iter::repeat_n(inst, gap));
             self.behind += gap;
@@ -48,27 +48,27 @@ impl Cursor {
         self.before += 1;
     }
 
-    /// Puts instructions before the position, in their order.
+    /// Inserts instructions before the position, in order.
     pub fn insert_all(&mut self, insts: impl IntoIterator<Item = InstId>) {
         insts.into_iter().for_each(|inst| self.insert(inst));
     }
 
-    /// Puts what was appended to the block since the cursor took its instructions before the position.
+    /// Moves the instructions appended to the block since the cursor was made to before the position.
     pub fn insert_appended(&mut self, program: &mut Program) {
         self.insert_all(std::mem::take(&mut program.block_mut(self.block).insts));
     }
 
-    /// Instructions before the position, which may be put into another order.
+    /// Instructions before the position, to be reordered.
     pub fn before(&mut self) -> &mut [InstId] {
         &mut self.insts[..self.before]
     }
 
-    /// Removes everything behind the position.
+    /// Removes the instructions after the position.
     pub fn truncate(&mut self) {
         self.behind = self.insts.len();
     }
 
-    /// Puts the instructions back into the block.
+    /// Stores the instructions in the block.
     pub fn finish(mut self, program: &mut Program) {
         self.insts.drain(self.before..self.behind);
         program.block_mut(self.block).insts = self.insts;
@@ -76,7 +76,7 @@ impl Cursor {
 }
 
 impl Program {
-    /// Keeps the instructions of a block for which a function returns true. The function may edit the program, but not the block.
+    /// Keeps the instructions of a block for which `keep` returns true. It may edit the program, but not the block.
     pub fn retain_insts(&mut self, block: BlockId, mut keep: impl FnMut(&mut Program, InstId) -> bool) {
         let mut cursor = Cursor::at_start(self, block);
         while let Some(inst) = cursor.next() {
@@ -89,13 +89,13 @@ impl Program {
 
     /// Appends each block of `second` to the block of `first` at the same position, for two instructions that always execute the same
     /// block, with nothing between them that uses their results; `first` [falls through](Program::falls_through). The results of `second`
-    /// become results of `first`, and `second` is to be removed.
+    /// become results of `first`; the caller removes `second`.
     pub fn join_insts(&mut self, first: InstId, second: InstId) {
         let pairs = self.inst(first).blocks.clone().into_iter().zip(self.inst(second).blocks.clone());
         for (into, from) in pairs {
             let end = self.block_mut(into).insts.pop().expect("a block has a terminator");
             let yielded = self.inst(end).operands.clone();
-            // Inside, a result of the first is the value that it yields.
+            // In the joined block, a result of `first` is the value that it yields.
             let mut inside = Renaming::default();
             inside.replace_all(&self.inst(first).results, &yielded);
             let moved = std::mem::take(&mut self.block_mut(from).insts);
@@ -110,12 +110,12 @@ impl Program {
         self.move_results(second, first);
     }
 
-    /// Replaces the instructions of a block by those of another block, which is empty then.
+    /// Moves the instructions of a block to another block, replacing its instructions.
     pub(crate) fn move_insts(&mut self, from: BlockId, to: BlockId) {
         self.block_mut(to).insts = std::mem::take(&mut self.block_mut(from).insts);
     }
 
-    /// Takes the instructions out of a block, without its terminator, which is returned beside them.
+    /// Removes and returns the instructions of a block, and its terminator.
     pub(crate) fn take_body(&mut self, block: BlockId) -> (Vec<InstId>, InstId) {
         let mut insts = std::mem::take(&mut self.block_mut(block).insts);
         let terminator = insts.pop().expect("a block has a terminator");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_reached_stays() {
+    fn unreached_instructions_are_kept() {
         let mut program = program(5);
         let body = program.body();
         let mut cursor = Cursor::at_start(&mut program, body);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn more_is_inserted_than_removed() {
+    fn insertions_grow_the_gap() {
         let mut program = program(3);
         let body = program.body();
         let mut cursor = Cursor::at_start(&mut program, body);

@@ -1,7 +1,6 @@
 //! Typed ids and the arenas they index.
 //!
-//! Everything inside a [`Program`](super::Program) refers to everything else by id, never by reference and never by a
-//! bare integer: an id of one kind cannot be used where another is meant.
+//! Entities of a [`Program`](super::Program) refer to each other by typed id, so that ids of different kinds cannot be confused.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -63,7 +62,7 @@ entity! {
     BufferId, "buffer"
 }
 
-/// A growing list of `V`, indexed by `K`. Entities are never removed, so ids stay good.
+/// A list of `V`, indexed by `K`. Entities are never removed, so ids stay valid.
 #[derive(Clone)]
 pub struct Arena<K, V> {
     items: Vec<V>,
@@ -87,27 +86,27 @@ impl<K: Entity, V> Arena<K, V> {
         self.items.get(key.index())
     }
 
-    /// How many entities there are.
+    /// Number of entities.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no entities.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// All ids, in the order in which the entities were added.
+    /// All ids, in insertion order.
     pub fn keys(&self) -> impl DoubleEndedIterator<Item = K> + use<K, V> {
         (0..self.items.len()).map(K::from_index)
     }
 
-    /// All entities with their ids, in the order in which they were added.
+    /// All entities with their ids, in insertion order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
         self.items.iter().enumerate().map(|(index, value)| (K::from_index(index), value))
     }
 
-    /// All entities, in the order in which they were added.
+    /// All entities, in insertion order.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> {
         self.items.iter()
     }
@@ -138,7 +137,7 @@ impl<K: Entity + fmt::Debug, V: fmt::Debug> fmt::Debug for Arena<K, V> {
     }
 }
 
-/// A side table: a value of `V` for each `K`. Keys that were never written, also those of entities added later, have the default entry.
+/// A side table: a `V` for each `K`. Unwritten keys, also those of entities added later, have the default entry.
 #[derive(Clone)]
 pub struct SecondaryMap<K, V> {
     items: Vec<V>,
@@ -163,7 +162,7 @@ impl<K: Entity, V: Clone> SecondaryMap<K, V> {
         SecondaryMap { items: vec![default.clone(); len], default, key: PhantomData }
     }
 
-    /// Entries that have storage, with their keys: all that were written, and defaults between them.
+    /// Stored entries with their keys: written ones, and defaults between them.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
         self.items.iter().enumerate().map(|(index, value)| (K::from_index(index), value))
     }
@@ -175,7 +174,7 @@ impl<K: Entity, V: Clone> SecondaryMap<K, V> {
 }
 
 impl<K: Entity, V: Default> FromIterator<V> for SecondaryMap<K, V> {
-    /// Gives the first keys these values, in order.
+    /// Assigns the values to the first keys, in order.
     fn from_iter<I: IntoIterator<Item = V>>(values: I) -> Self {
         SecondaryMap { items: values.into_iter().collect(), default: V::default(), key: PhantomData }
     }

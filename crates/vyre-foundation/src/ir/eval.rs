@@ -1,11 +1,11 @@
-//! What the evaluators of the op table are made of, where Rust's own operators do not say it already.
+//! Helper functions of the evaluators of the op table.
 
 use half::f16;
 
 use super::ops::Eval;
 use super::types::{Scalar, Type};
 
-/// The smaller of two floats: a number rather than a NaN, and −0 rather than +0.
+/// Minimum of two floats (IEEE 754 `minimumNumber`): prefers a number to a NaN, and orders −0 below +0.
 macro_rules! lesser {
     ($a:expr, $b:expr) => {{
         let (a, b) = ($a, $b);
@@ -15,13 +15,13 @@ macro_rules! lesser {
 }
 pub(super) use lesser;
 
-/// Cuts a bit field to the width of the integer it is taken from.
+/// Clamps a bit field to the width of its integer.
 pub(super) fn field(offset: u32, count: u32, width: u32) -> (u32, u32) {
     let offset = offset.min(width);
     (offset, count.min(width - offset))
 }
 
-/// A shift to the right that fills with zeros whatever the signedness.
+/// Logical right shift of signed and unsigned integers.
 pub(super) trait UnsignedShift {
     fn unsigned_shr(self, count: u32) -> Self;
 }
@@ -37,9 +37,9 @@ macro_rules! unsigned_shift {
 }
 unsigned_shift! { i32, u32; u32, u32; i64, u64; u64, u64; }
 
-/// The float functions that `f32` and `f64` have as methods, for `f16`.
+/// The float methods of `f32` and `f64`, for `f16`.
 ///
-/// All but `mul_add` go through f32: it is wide enough (24 ≥ 2 × 11 + 2 bits) for the second rounding to do no harm.
+/// All but `mul_add` are computed in f32: with 24 ≥ 2 × 11 + 2 bits, double rounding is innocuous.
 pub(super) trait F16Math {
     fn abs(self) -> Self;
     fn sqrt(self) -> Self;
@@ -64,8 +64,8 @@ impl F16Math for f16 {
     }
     through_f32! { sqrt floor ceil trunc round_ties_even }
     fn mul_add(self, b: f16, c: f16) -> f16 {
-        // The product is exact in f64. The sum is not only where the product is far beyond the largest f16, or so far below
-        // the addend that no tie of f16 is near; so rounding it once more does no harm.
+        // The product is exact in f64. The sum is inexact only where the product is far above the largest f16, or so far below the
+        // addend that no tie of f16 is near; so double rounding is innocuous.
         f16_from_f64(self.to_f64() * b.to_f64() + c.to_f64())
     }
 }
@@ -94,7 +94,7 @@ impl Scale for f32 {
 }
 
 impl Scale for f64 {
-    /// The last product rounds. If an earlier one does, because it is subnormal, the last one is 0 in any case.
+    /// Only the last product rounds. If an earlier product is subnormal and rounds, the last one is 0 in any case.
     fn ldexp(self, exponent: i32) -> f64 {
         let exponent = exponent.clamp(-2200, 2200);
         let last = exponent.clamp(-1022, 1023);
@@ -104,7 +104,7 @@ impl Scale for f64 {
     }
 }
 
-/// Fraction and exponent, and what is after the point.
+/// Decomposition into fraction and exponent, and into integral and fractional part.
 pub(super) trait Split: Sized {
     /// `(f, e)` with `self = f × 2^e` and ½ ≤ |f| < 1, or `(self, 0)` for zeros, infinities and NaNs.
     fn frexp(self) -> (Self, i32);
@@ -120,7 +120,7 @@ macro_rules! split {
                     return (self, 0);
                 }
                 let sign = self.to_bits() ^ magnitude;
-                // A subnormal is shifted until its highest bit stands where the implicit bit of others does.
+                // A subnormal is normalized: its highest bit is shifted to the position of the implicit bit.
                 let shift = match magnitude >> $fraction {
                     0 => magnitude.leading_zeros() - $exponent_bits,
                     _ => 0,
@@ -144,8 +144,8 @@ split! {
     f64, 11, 52, 1022;
 }
 
-/// `floor(½ + scale × clamp(x, least, 1))` for each float, in the fields of a word. In f64 nothing rounds that could change a result:
-/// if the scaled number is at least ¼, it and the sum have at most 24 + 16 + 2 bits.
+/// Packs `floor(½ + scale × clamp(x, least, 1))` of each float into the fields of a word. In f64, no rounding changes a result: if the
+/// scaled number is at least ¼, it and the sum have at most 24 + 16 + 2 bits.
 pub(super) fn pack_norm<const N: usize>(values: [f32; N], least: f64, scale: u32) -> u32 {
     let bits = 32 / N;
     let field = |value: f32| {
@@ -155,42 +155,42 @@ pub(super) fn pack_norm<const N: usize>(values: [f32; N], least: f64, scale: u32
     values.into_iter().rev().fold(0, |word: u32, value| word.unbounded_shl(bits as u32) | field(value))
 }
 
-/// A function of the bytes of two words, byte by byte.
+/// Applies a function to the bytes of two words, byte by byte.
 pub(super) fn bytes(a: u32, b: u32, function: impl Fn(u8, u8) -> u8) -> u32 {
     let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
     u32::from_le_bytes(std::array::from_fn(|lane| function(a[lane], b[lane])))
 }
 
-/// The sum of four products of bytes and of another number, wrapping.
+/// Dot product of four bytes plus `sum`, wrapping.
 pub(super) fn dot4<A: Into<i32>, B: Into<i32>>(a: [A; 4], b: [B; 4], sum: i32) -> i32 {
     a.into_iter().zip(b).fold(sum, |sum, (a, b)| sum.wrapping_add(a.into() * b.into()))
 }
 
-/// The entries of a table of 16 bytes that the low halves of the bytes of an index select.
+/// Looks up the low nibble of each byte of `index` in a table of 16 bytes.
 pub(super) fn lookup(index: u32, table: [u32; 4]) -> u32 {
     let table = table.map(u32::to_le_bytes);
     u32::from_le_bytes(index.to_le_bytes().map(|entry| table.as_flattened()[usize::from(entry % 16)]))
 }
 
-/// Rounds once, to nearest even. (Going through a rounded f32 would round twice.)
+/// Converts with a single rounding, to nearest even, by rounding to odd in f32 first.
 fn f16_from_f64(value: f64) -> f16 {
     let nearest = value as f32;
     if !nearest.is_finite() || f64::from(nearest) == value {
         return f16::from_f32(nearest);
     }
-    // Round to odd in f32 first: truncate, then set the last bit.
+    // Round to odd: truncate, then set the last bit.
     let bits = nearest.to_bits();
     let truncated = if f64::from(nearest).abs() > value.abs() { bits - 1 } else { bits };
     f16::from_f32(f32::from_bits(truncated | 1))
 }
 
-/// A number as another type.
+/// Conversion of a number to another type.
 trait CastFrom<F> {
     fn cast_from(from: F) -> Self;
 }
 
-// Rust's `as` is what the semantics ask for: wrapping between integers, rounding to nearest even towards floats,
-// saturating from floats to integers with 0 for NaN.
+// Rust's `as` has the semantics of `cast`: wrapping between integers, rounding to nearest even to floats, saturating from floats to
+// integers with 0 for NaN.
 macro_rules! casts {
     ($($from:ident => $($to:ident)*;)*) => { $( $(
         impl CastFrom<$from> for $to {
@@ -227,7 +227,7 @@ macro_rules! casts_of_bool_and_f16 {
             }
         }
         impl CastFrom<$ty> for f16 {
-            // An integer that f64 cannot hold is far above the largest f16, so this rounds once.
+            // An integer that is inexact in f64 is far above the largest f16, so this rounds once.
             fn cast_from(from: $ty) -> f16 {
                 f16_from_f64(from as f64)
             }
@@ -257,7 +257,7 @@ impl CastFrom<f16> for bool {
     }
 }
 
-/// What an expression is where a name stands for the Rust type of a type.
+/// Evaluates an expression with a name bound to the Rust type of a `Type`.
 macro_rules! with_rust_type {
     ($ty:expr, $name:ident => $body:expr) => {
         with_rust_type!(@ $ty, $name => $body; Bool bool, I32 i32, U32 u32, F32 f32, I64 i64, U64 u64, F64 f64, F16 f16)

@@ -1,30 +1,28 @@
-//! The op table: every operation is one row, and everything that must know about operations reads the rows.
+//! Op table: one row for each operation.
 //!
-//! A row gives the operation's name, its [`Form`] (how it is written and typed), its evaluator (for operations that are
-//! functions of their operands), its [`Exactness`], its weight in generated programs, and a sentence that says what it
-//! means. The parser, the printer, the validator, the oracle, constant folding, the program generator and the semantics
-//! chapter of the documentation are driven by the table. Adding an operation is a row here plus its lowerings, and the
-//! compiler's exhaustiveness errors lead to those.
+//! A row has the name of the operation, its [`Form`] (syntax and typing), its evaluator (of pure operations), its [`Exactness`], its weight
+//! in generated programs, and its definition. The parser, the printer, the validator, the oracle, constant folding, the program generator
+//! and the operations chapter of the book are driven by the table. A new operation is a row here and its lowerings, to which exhaustive
+//! matches lead.
 //!
-//! # What operations mean
+//! # Semantics
 //!
-//! Every operation is total: there is no input for which its result is undefined.
+//! Every operation is total: its result is defined for all operands.
 //!
 //! * Integers wrap. Shift and rotate counts are taken modulo the width. `x / 0 = x`, `x % 0 = 0`, `MIN / -1 = MIN`,
 //!   `MIN % -1 = 0`.
 //! * `add`, `sub`, `mul`, `div`, `fma`, `sqrt` and conversions of floats are IEEE 754, rounded to nearest, ties to
-//!   even, never contracted or reassociated. Which NaN an operation gives is unspecified; where results are compared,
-//!   all NaNs are equal. That holds for the bits of a NaN too: as an integer (by `bitcast`, `pack_f16` or memory that is
-//!   read with another type) they may differ between devices.
-//! * `min` and `max` of floats prefer a number to a NaN and order −0 below +0, so they are commutative and associative
-//!   and a reduction with them has one result in whatever order it is done.
+//!   even, never contracted or reassociated. The payload and sign of a NaN result are unspecified; where results are compared, all NaNs
+//!   are equal. Read as an integer (by `bitcast`, `pack_f16` or an access of another type), they may differ between devices.
+//! * `min` and `max` of floats prefer a number to a NaN and order −0 below +0, so they are commutative and associative, and a reduction
+//!   with them is independent of the order.
 //! * Comparisons with a NaN are false, except `ne`, which is true.
-//! * A float converted to an integer is truncated and saturates; NaN gives 0. Integers convert to integers by keeping
-//!   the low bits. A number converted to bool asks whether it differs from zero.
+//! * A float converted to an integer is truncated and saturates; NaN gives 0. Integers convert to integers by keeping the low bits. A
+//!   number converted to bool is true if it differs from zero.
 //! * Accesses carry their type: `load m[i] as f16` reads the two bytes from byte `2 × i` of `m`, little-endian, whatever the elements of
 //!   `m` are. Without `as`, it is the type that `m` is declared with. `as atomic u32` makes an access atomic; read-modify-writes always are.
-//! * An access is in bounds if its last byte is within the object. A load outside gives 0. A store or atomic outside is dropped, and the
-//!   atomic gives 0. In a wide access each element is checked on its own, and its index is not wrapped.
+//! * An access is in bounds if its last byte is within the object. A load out of bounds gives 0. A store or atomic out of bounds has no
+//!   effect, and the atomic gives 0. A wide access checks each element on its own, and its indices do not wrap.
 
 use std::sync::OnceLock;
 
@@ -71,7 +69,7 @@ pub struct MemOperand {
     pub memory: MemId,
     /// Type of the element in memory.
     pub element: Element,
-    /// Whether the access is atomic. Read-modify-writes always are.
+    /// True if the access is atomic. Read-modify-writes always are.
     pub atomic: bool,
 }
 
@@ -95,11 +93,11 @@ impl MemOperand {
 /// The lanes that a subgroup operation combines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combined {
-    /// All of the subgroup: a reduction.
+    /// All lanes: a reduction.
     All,
-    /// Those before a lane, and itself: an inclusive scan.
+    /// The lanes up to and including this one: an inclusive scan.
     Inclusive,
-    /// Those before a lane: an exclusive scan.
+    /// The lanes before this one: an exclusive scan.
     Exclusive,
 }
 
@@ -141,7 +139,7 @@ impl Combiner {
         self.op().info().evaluator(ty, ty).expect("validated for this type")
     }
 
-    /// The vote that this is of bools, of which only the bitwise operations are defined.
+    /// The equivalent vote of bools, for which only the bitwise operations are defined.
     pub const fn vote(self) -> Option<Vote> {
         match self {
             Combiner::And => Some(Vote::All),
@@ -151,15 +149,15 @@ impl Combiner {
         }
     }
 
-    /// The bits of the neutral element.
+    /// The bits of the identity element.
     pub fn identity(self, ty: Type) -> u64 {
         let (top, ones) = (1 << (ty.bits() - 1), u64::MAX >> (64 - ty.bits()));
         let cast = |from, bits| Pure::Cast.info().evaluator(from, ty).expect("every type can be cast to")(&[bits]);
         match self {
-            // Adding +0 would turn −0 into it.
+            // −0, because −0 + +0 = +0.
             Combiner::Add if ty.is_float() => top,
             Combiner::Mul => cast(Type::U32, 1),
-            // A number is chosen rather than a NaN.
+            // NaN, because `min` and `max` prefer a number.
             Combiner::Min | Combiner::Max if ty.is_float() => cast(Type::F64, f64::NAN.to_bits()),
             Combiner::Min | Combiner::Max if matches!(ty, Type::I32 | Type::I64) => {
                 top - u64::from(self == Combiner::Min)
@@ -199,7 +197,7 @@ pub enum Comparison {
 }
 
 impl Comparison {
-    /// The relation that holds where this one does not. Of floats, only `==` and `!=` are opposites, because of NaNs.
+    /// The opposite relation. For floats, only `==` and `!=` are opposites, because of NaNs.
     #[must_use]
     pub const fn negated(self) -> Comparison {
         match self {
@@ -212,7 +210,7 @@ impl Comparison {
         }
     }
 
-    /// The same relation with its sides exchanged.
+    /// The same relation with swapped operands.
     #[must_use]
     pub const fn swapped(self) -> Comparison {
         match self {
@@ -224,7 +222,7 @@ impl Comparison {
         }
     }
 
-    /// This relation, or, if it does not hold, the [negated](Comparison::negated) one.
+    /// This relation if `holds`, else the [negated](Comparison::negated) one.
     #[must_use]
     pub const fn when(self, holds: bool) -> Comparison {
         if holds { self } else { self.negated() }
@@ -245,7 +243,7 @@ pub enum ShuffleMode {
 }
 
 impl ShuffleMode {
-    /// The lane that a lane takes the value of; `None` if it does not exist whatever the size of the subgroup.
+    /// Source lane of a lane; `None` if it does not exist for any subgroup size.
     pub const fn source(self, lane: u32, operand: u32) -> Option<u32> {
         match self {
             ShuffleMode::Lane => Some(operand),
@@ -265,18 +263,18 @@ pub enum Exchange {
     Shuffle(ShuffleMode),
     /// The value of the lowest active lane.
     First,
-    /// The values of some lanes, moved to the front.
+    /// Stream compaction.
     Compact,
     /// A reduction or a scan.
     Combine(Combiner, Combined),
 }
 
-/// A position in the signature of an operation.
+/// Type of an operand or result in a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
-    /// The type for which the operation is used; all such positions agree.
+    /// The type parameter: all such slots have the same type.
     T,
-    /// Always this type.
+    /// A fixed type.
     Is(Type),
 }
 
@@ -289,7 +287,7 @@ impl Slot {
         }
     }
 
-    /// The type of this position where the operation is used for a type.
+    /// The type of this slot for a type parameter.
     pub fn of(self, class: Type) -> Type {
         match self {
             T => class,
@@ -298,7 +296,7 @@ impl Slot {
     }
 }
 
-/// Operand and result types of an operation whose operands are all values.
+/// Operand and result types of an operation on values.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature {
     /// The types that `T` may stand for.
@@ -309,14 +307,14 @@ pub struct Signature {
     pub results: &'static [Slot],
 }
 
-/// How an operation is written in the text format, and with that, how it is typed.
+/// Syntax and typing of an operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
     /// `name a, b`: values in, values out.
     Plain(Signature),
-    /// `name a to type`: one value in, one value of the named type out. `same_size` asks for types of equal width.
+    /// `name a to type`: converts a value to the named type.
     Convert {
-        /// Whether both types must have the same width.
+        /// True if both types must have the same width.
         same_size: bool,
     },
     /// `name.x`: a u32 for each dimension.
@@ -327,9 +325,9 @@ pub enum Form {
     Store,
     /// `length m`.
     Length,
-    /// `name m[i], a`: the old value out.
+    /// `name m[i], a`: gives the old value.
     Atomic,
-    /// `name m[i], expected, new`: the old value, and whether the exchange happened.
+    /// `name m[i], expected, new`: gives the old value, and true if it was replaced.
     CompareExchange,
     /// `print "…", a, …`.
     Print,
@@ -341,42 +339,41 @@ pub enum Form {
     Loop,
     /// `region "op" { … }`.
     Region,
-    /// Ends a block and hands `a, …` to what comes next.
+    /// `name a, …`: ends a block and passes values to its target.
     Exit,
-    /// Ends a block with a code.
+    /// `trap code`.
     Trap,
 }
 
-/// What part of the meaning of programs an operation belongs to.
+/// Semantic category of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A function of its operands; it has an evaluator.
+    /// Pure function of its operands; it has an evaluator.
     Pure,
-    /// Says something that differs between the invocations of a workgroup.
+    /// Position of the invocation.
     PerInvocation,
-    /// Says something that is the same for all invocations of a workgroup.
+    /// Workgroup-uniform position or size.
     PerGroup,
-    /// Loads or stores.
+    /// Load or store.
     Access,
-    /// Reads, changes and writes an element.
+    /// Atomic read-modify-write.
     Atomic,
-    /// Is executed by all invocations of a workgroup or of a subgroup together.
+    /// Executed by all invocations of a workgroup or a subgroup together.
     Collective,
-    /// Does something that only the report of the dispatch shows.
+    /// Output in the report of the dispatch.
     Effect,
-    /// Decides what is executed.
+    /// Control flow.
     Control,
 }
 
-/// How far results may differ between devices.
+/// Permitted difference of results between devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exactness {
-    /// The same bits everywhere.
+    /// Bit-identical on all devices.
     Exact,
-    /// Correctly rounded on the oracle, on the CPU and on devices with exact floats; elsewhere floats may be off by this
-    /// many units in the last place.
+    /// Floats are correctly rounded on the oracle, on the CPU and on devices with exact floats; elsewhere the error is at most `ulp`.
     Rounded {
-        /// The bound on devices without exact floats.
+        /// Maximum error in ULP on devices without exact floats.
         ulp: u32,
     },
     /// Float results depend on the order of accumulation, which is fixed on the oracle and the CPU only.
@@ -386,24 +383,24 @@ pub enum Exactness {
     Composed,
 }
 
-/// Computes the bits of a result from the bits of the operands.
+/// Evaluator: computes the bits of a result from the bits of the operands.
 pub type Eval = fn(&[u64]) -> u64;
 
-/// The largest number of operands of an operation that has an evaluator.
+/// Maximum number of operands of a pure operation.
 pub const MAX_OPERANDS: usize = 5;
 
-/// What an operation needs besides its operands.
+/// Static data of an operation besides its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
     /// Nothing.
     None,
     /// The dimension.
     Axis(Axis),
-    /// The object that is measured.
+    /// The object of a `length`.
     Object(MemId),
-    /// The memory that is accessed.
+    /// The memory operand of an access.
     Memory(MemOperand),
-    /// The format of a `print`, or the operation a `region` came from.
+    /// The format of a `print`, or the operation name of a `region`.
     Text(&'a str),
     /// The selector values of a `switch`, as bits, in the order of its blocks.
     Cases(&'a [u32]),
@@ -440,33 +437,32 @@ payload! {
 pub struct OpInfo {
     /// The name in the text format.
     pub name: &'static str,
-    /// What the operation means.
+    /// Definition.
     pub doc: &'static str,
-    /// How it is written and typed.
+    /// Syntax and typing.
     pub form: Form,
-    /// What part of the meaning it belongs to.
+    /// Semantic category.
     pub kind: Kind,
-    /// How far its results may differ between devices.
+    /// Permitted difference of results between devices.
     pub exactness: Exactness,
-    /// How often generated programs use it, relative to others.
+    /// Relative frequency in generated programs.
     pub weight: u32,
     evaluator: fn(Type, Type) -> Option<Eval>,
     make: fn(Payload<'_>) -> Option<Op>,
 }
 
 impl OpInfo {
-    /// The evaluator for operands of type `class` (what `T` stands for) and a result of type `result`. There is one
-    /// exactly for the operations that are functions of their operands alone.
+    /// The evaluator for a type parameter `class` and a result of type `result`; `None` unless the operation is pure and defined for them.
     pub fn evaluator(&self, class: Type, result: Type) -> Option<Eval> {
         (self.evaluator)(class, result)
     }
 
-    /// The operation of this row, if the payload is of the kind it takes.
+    /// The operation of this row; `None` if it takes another kind of payload.
     pub fn op(&self, payload: Payload<'_>) -> Option<Op> {
         (self.make)(payload)
     }
 
-    /// The operation of this row, if it is a function of its operands.
+    /// The operation of this row, if it is pure.
     pub fn pure(&self) -> Option<Pure> {
         match self.op(Payload::None) {
             Some(Op::Pure(op)) => Some(op),
@@ -474,7 +470,7 @@ impl OpInfo {
         }
     }
 
-    /// How the operation is written, and what is to be said about its types, if anything: `add T, T -> T` and `T: i32, …`.
+    /// Syntax of the operation and constraints on its types: `add T, T -> T` and `T: i32, …`.
     pub fn written(&self) -> (String, String) {
         let (written, types) = match self.form {
             Form::Plain(Signature { class, operands, results }) => {
@@ -506,8 +502,7 @@ impl OpInfo {
         (format!("{}{written}", self.name), types.into())
     }
 
-    /// The types that an operation on values can be used with: what `T` stands for, those of the operands, and that of the first
-    /// result.
+    /// Type instances of an operation on values: type parameter, operand types, type of the first result.
     pub fn uses(&self) -> Vec<(Type, Vec<Type>, Type)> {
         let all = || Type::ALL.into_iter();
         match self.form {
@@ -548,7 +543,7 @@ const I32: Slot = Is(Type::I32);
 const U32: Slot = Is(Type::U32);
 const F32: Slot = Is(Type::F32);
 
-/// Correctly rounded where floats are exact; otherwise within this many units in the last place.
+/// Correctly rounded where floats are exact; elsewhere with an error of at most `ulp`.
 const fn ulp(ulp: u32) -> Exactness {
     Exactness::Rounded { ulp }
 }
@@ -577,7 +572,7 @@ const fn count() -> Form {
     plain(INTEGERS, &[T], &[U32])
 }
 
-/// An operation on fixed types: `T` stands for nothing.
+/// An operation on fixed types, without a type parameter.
 const fn fixed(operands: &'static [Slot], results: &'static [Slot]) -> Form {
     plain(ALL, operands, results)
 }
@@ -590,8 +585,7 @@ const SIGNED: TypeSet = TypeSet::SIGNED;
 const LOGIC: TypeSet = TypeSet::LOGIC;
 const ALL: TypeSet = TypeSet::ALL;
 
-/// Turns `group: |a: T, b: T| body, …` into a function that picks the evaluator for a type. `T` is the Rust type that
-/// stands for the operation's class.
+/// Turns `group: |a: T, b: T| body, …` into a function that selects the evaluator for a type. `T` is the Rust type of the type parameter.
 macro_rules! evaluator {
     () => { |_, _| None };
     (by_types $function:path) => { $function };
@@ -612,7 +606,7 @@ macro_rules! evaluator {
     };
     (@function $rust:ty, (($($arg:ident: $ty:ty),*) $body:expr)) => {{
         fn eval(operands: &[u64]) -> u64 {
-            #[allow(dead_code)] // Operations on fixed types do not mention it.
+            #[allow(dead_code)] // Unused by operations on fixed types.
             type T = $rust;
             let [$($arg),*] = *operands else { unreachable!("the number of operands is validated") };
             $( let $arg = <$ty as Scalar>::from_bits($arg); )*
@@ -643,7 +637,7 @@ macro_rules! op_table {
                 $single_weight:literal;
         )* })?
     )*) => {
-        /// An operation, with what it needs besides its operands. Its meaning stands in its row of the op table.
+        /// An operation and its payload. Its row of the op table defines it.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Op { $(
             $($(#[doc = $variant_doc])+ $variant($variant $(, $common)?),)?
@@ -715,12 +709,12 @@ macro_rules! op_table {
                 )* }
             }
 
-            /// The part of the meaning of programs that the operation belongs to.
+            /// Semantic category.
             pub fn kind(&self) -> Kind {
                 match self { $( $(Op::$variant(..))? $($(| Op::$single { .. })*)? => Kind::$kind, )* }
             }
 
-            /// What the operation needs besides its operands.
+            /// Static data besides the operands.
             pub fn payload(&self) -> Payload<'_> {
                 match self { $(
                     $(Op::$variant(op $(, named!($common, payload))?) => {
@@ -776,7 +770,7 @@ macro_rules! op_table {
     };
 }
 
-/// The first row of a variant of [`Op`].
+/// Index of the first row of a variant of [`Op`].
 const fn start(variant: Variant) -> usize {
     let (mut start, mut before) = (0, 0);
     let variant = variant as usize;
@@ -927,14 +921,13 @@ op_table! {
         TrailingZeros = "trailing_zeros", count(), Exact, 2, eval { integer: |a: T| a.trailing_zeros() };
         /// The bits in reverse order.
         ReverseBits = "reverse_bits", unary(INTEGERS), Exact, 2, eval { integer: |a: T| a.reverse_bits() };
-        /// `count` bits of `a` from bit `offset` up, sign-extended for signed integers. What lies beyond the width is cut
-        /// off, and no bits give 0.
+        /// `count` bits of `a` from bit `offset` up, sign-extended for signed integers. The field is clamped to the width; an
+        /// empty field gives 0.
         ExtractBits = "extract_bits", plain(INTEGERS, &[T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, offset: u32, count: u32| {
             let (offset, count) = field(offset, count, T::BITS);
             if count == 0 { 0 } else { a << (T::BITS - offset - count) >> (T::BITS - count) }
         } };
-        /// `a` with its `count` bits from bit `offset` up replaced by the low bits of `b`. What lies beyond the width is
-        /// cut off.
+        /// `a` with its `count` bits from bit `offset` up replaced by the low bits of `b`. The field is clamped to the width.
         InsertBits = "insert_bits", plain(INTEGERS, &[T, T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, b: T, offset: u32, count: u32| {
             let (offset, count) = field(offset, count, T::BITS);
             if count == 0 { a } else {
@@ -1049,11 +1042,11 @@ op_table! {
         Gt = "gt", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a > b, float: |a: T, b: T| a > b };
         /// Greater or equal.
         Ge = "ge", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a >= b, float: |a: T, b: T| a >= b };
-        /// The second operand where the first is true, else the third. Both are computed.
+        /// The second operand if the first is true, else the third. Both are evaluated.
         Select = "select", plain(ALL, &[BOOL, T, T], &[T]), Exact, 6,
             eval { any: |condition: bool, a: T, b: T| if condition { a } else { b } };
         /// The number as another type: integers wrap, floats round to nearest even, a float to an integer truncates and
-        /// saturates (NaN gives 0), and to bool asks whether it differs from zero.
+        /// saturates (NaN gives 0), and a bool is true if the number differs from zero.
         Cast = "cast", Form::Convert { same_size: false }, Exact, 6, eval { by_types eval::cast };
         /// The same bits as another type of the same width.
         Bitcast = "bitcast", Form::Convert { same_size: true }, Exact, 3, eval { by_types eval::bitcast };
@@ -1132,22 +1125,22 @@ op_table! {
         CompareExchange(MemOperand) = "atomic_compare_exchange", Form::CompareExchange, Exact, 1;
     }
 
-    // Collectives: barriers and `broadcast` must stand in workgroup-uniform control flow, the others in subgroup-uniform control flow.
+    // Collectives: barriers and `broadcast` need workgroup-uniform control flow, the others subgroup-uniform control flow.
 
     section Collective
     /// A barrier of the workgroup.
     #[derive(Copy)]
     enum Barrier {
-        /// Waits for the whole workgroup; what was written to workgroup memory before is seen after.
+        /// Barrier of the workgroup; earlier stores to workgroup memory are visible after it.
         Workgroup = "workgroup_barrier", fixed(&[], &[]), Exact, 2;
-        /// Waits for the whole workgroup; what the workgroup wrote to storage before is seen by it after.
+        /// Barrier of the workgroup; its earlier stores to storage are visible to the workgroup after it.
         Storage = "storage_barrier", fixed(&[], &[]), Exact, 1;
     }
 
     section Collective
     single {
-        /// The value that invocation 0 of the workgroup has, or 0 if it has ended. It is uniform; a barrier for both kinds of
-        /// memory is included.
+        /// The value of invocation 0 of the workgroup, or 0 if it has ended. The result is workgroup-uniform; includes both
+        /// barriers.
         Broadcast = "broadcast", unary(ALL), Exact, 1;
     }
 
@@ -1155,9 +1148,9 @@ op_table! {
     /// An exchange between the invocations of a subgroup.
     #[derive(Copy)]
     enum Subgroup {
-        /// A bit for each lane: whether it is active and its operand true; lanes 0–31 in the first word, and so on.
+        /// A bit for each lane: 1 if the lane is active and its operand is true; lanes 0–31 in the first word, and so on.
         Ballot = "subgroup_ballot", fixed(&[BOOL], &[U32, U32, U32, U32]), Exact, 1;
-        /// The value that another lane of the subgroup has; 0 if that lane does not exist or has ended.
+        /// The value of the lane that the second operand names; 0 if there is no such lane or it has ended.
         Shuffle = "subgroup_shuffle", plain(ALL, &[T, U32], &[T]), Exact, 1;
         /// The value of the lane whose number is lower by the second operand; 0 if there is no such lane or it has ended.
         ShuffleUp = "subgroup_shuffle_up", plain(ALL, &[T, U32], &[T]), Exact, 1;
@@ -1168,17 +1161,15 @@ op_table! {
         ShuffleXor = "subgroup_shuffle_xor", plain(ALL, &[T, U32], &[T]), Exact, 1;
         /// The value of the lowest active lane.
         BroadcastFirst = "subgroup_broadcast_first", unary(ALL), Exact, 1;
-        /// Whether the operand is true in all active lanes. Lanes that have ended do not count: of no lanes it would be true.
+        /// True if the operand is true in all active lanes. Lanes that have ended are inactive; true if there are none.
         All = "subgroup_all", fixed(&[BOOL], &[BOOL]), Exact, 1;
-        /// Whether the operand is true in one of the active lanes or more. Lanes that have ended do not count: of no lanes it would be
-        /// false.
+        /// True if the operand is true in at least one active lane. Lanes that have ended are inactive; false if there are none.
         Any = "subgroup_any", fixed(&[BOOL], &[BOOL]), Exact, 1;
-        /// Stream compaction: the values of the active lanes whose second operand is true, moved to the front in the order of the lanes,
-        /// and how many they are. Lane k gets the k-th of them, counted from 0, or 0 if they are fewer; what would go to a lane that has
-        /// ended is dropped.
+        /// Stream compaction: the values of the active lanes whose second operand is true, moved to the front in lane order, and their
+        /// number n. Lane k gets the k-th value, counted from 0, or 0 if k ≥ n; values for lanes that have ended are dropped.
         Compact = "subgroup_compact", plain(ALL, &[T, BOOL], &[T, U32]), Exact, 1;
-        /// Sum over the active lanes. Floats are added in a tree that halves the subgroup: lane k takes lane k + size/2,
-        /// then k + size/4, …, and −0 stands for lanes that are not there.
+        /// Sum over the active lanes. Floats are added in a tree that halves the subgroup: lane k adds lane k + size/2, then
+        /// k + size/4, …; inactive lanes count as −0.
         Add = "subgroup_add", unary(NUMBERS), Ordered, 1;
         /// Product over the active lanes, in the same order as `subgroup_add`.
         Mul = "subgroup_mul", unary(NUMBERS), Ordered, 1;
@@ -1192,14 +1183,14 @@ op_table! {
         Or = "subgroup_or", unary(LOGIC), Exact, 1;
         /// Bitwise exclusive or over the active lanes.
         Xor = "subgroup_xor", unary(LOGIC), Exact, 1;
-        /// Sum over the active lanes up to and including this one. Floats are added in doubling steps: lane k takes lane
+        /// Sum over the active lanes up to and including this one. Floats are added in doubling steps: lane k adds lane
         /// k − 1, then k − 2, k − 4, ….
         InclusiveAdd = "subgroup_inclusive_add", unary(NUMBERS), Ordered, 1;
-        /// The inclusive sum of the lane before; of lane 0, zero.
+        /// The inclusive sum of the previous lane; 0 in lane 0.
         ExclusiveAdd = "subgroup_exclusive_add", unary(NUMBERS), Ordered, 1;
         /// Product over the active lanes up to and including this one, in the same order as `subgroup_inclusive_add`.
         InclusiveMul = "subgroup_inclusive_mul", unary(NUMBERS), Ordered, 1;
-        /// The inclusive product of the lane before; of lane 0, one.
+        /// The inclusive product of the previous lane; 1 in lane 0.
         ExclusiveMul = "subgroup_exclusive_mul", unary(NUMBERS), Ordered, 1;
     }
 
@@ -1212,14 +1203,14 @@ op_table! {
     section Control
     /// Control flow: the operation has nested blocks.
     enum Control {
-        /// Runs the first block where the condition is true, else the second; the results are what that block yields.
+        /// Executes the first block if the condition is true, else the second; the results are the values that it yields.
         If = "if", Form::If, Exact, 5;
-        /// Runs the block of the case that equals the selector, or the last block; the results are what it yields.
+        /// Executes the block of the case that equals the selector, else the last block; the results are the values that it yields.
         Switch(Box<[u32]>) = "switch", Form::Switch, Exact, 2;
-        /// Runs its block until it breaks. The block's parameters start as the operands and are replaced by what
-        /// `continue` gives; the results are what `break` gives.
+        /// Executes its block until `break`. The block's parameters are the operands in the first iteration, then the values that
+        /// `continue` passes; the results are the values that `break` passes.
         Loop = "loop", Form::Loop, Exact, 4;
-        /// Runs its block, which came from the named operation; the results are what it yields.
+        /// Executes its block, which came from the named operation; the results are the values that it yields.
         Region(Box<str>) = "region", Form::Region, Exact, 2;
     }
 
@@ -1227,13 +1218,13 @@ op_table! {
     /// The last operation of a block: it leaves the block.
     #[derive(Copy)]
     enum Terminator {
-        /// Ends a block of an `if`, `switch` or `region` and gives its results.
+        /// Ends a block of an `if`, `switch` or `region` and passes its results.
         Yield = "yield", Form::Exit, Exact, 0;
-        /// Leaves the innermost loop and gives its results.
+        /// Leaves the innermost loop and passes its results.
         Break = "break", Form::Exit, Exact, 1;
-        /// Goes on with the next trip of the innermost loop and gives its parameters.
+        /// Starts the next iteration of the innermost loop and passes its parameters.
         Continue = "continue", Form::Exit, Exact, 1;
-        /// Ends the invocation. It counts as present at later barriers, and does nothing else.
+        /// Ends the invocation. It counts as present at later barriers and has no other effect.
         Return = "return", Form::Exit, Exact, 1;
         /// Ends the invocation as `return` does, and makes the dispatch fail with the code.
         Trap = "trap", Form::Trap, Exact, 1;
@@ -1241,12 +1232,12 @@ op_table! {
 }
 
 impl Op {
-    /// Whether this ends a block.
+    /// Returns true if this ends a block.
     pub fn is_terminator(&self) -> bool {
         matches!(self, Op::Terminator(_))
     }
 
-    /// The object this reads, writes or measures.
+    /// The object of an access or of `length`.
     pub fn memory(&self) -> Option<MemId> {
         match self.payload() {
             Payload::Object(memory) => Some(memory),
@@ -1286,7 +1277,7 @@ impl Op {
         }
     }
 
-    /// Whether a device needs subgroups for this.
+    /// Returns true if the operation requires subgroup support.
     pub fn needs_subgroups(&self) -> bool {
         match self {
             Op::Subgroup(_) => true,
@@ -1296,14 +1287,14 @@ impl Op {
         }
     }
 
-    /// Whether all invocations of the workgroup or of the subgroup must execute this together.
+    /// Returns true if all invocations of the workgroup or subgroup must execute this together.
     pub fn is_collective(&self) -> bool {
         self.kind() == Kind::Collective
     }
 }
 
 impl Pure {
-    /// Whether this is a function of the [math library](crate::math), which devices get in other operations.
+    /// Returns true for functions of the [math library](crate::math), which are expanded into other operations.
     pub fn is_composed(self) -> bool {
         self.info().exactness == Composed
     }
@@ -1323,7 +1314,7 @@ impl Pure {
 }
 
 impl Atomic {
-    /// The function of the old value and the operand that gives the new value; `None` of an exchange, whose new value is the operand.
+    /// Function of the old value and the operand that gives the new value; `None` for an exchange, which stores the operand.
     pub const fn function(self) -> Option<Pure> {
         match self {
             Atomic::Add => Some(Pure::Add),

@@ -1,7 +1,7 @@
 //! Pipelines: dispatches over named buffers.
 //!
-//! A pipeline means that its dispatches run one after the other, each seeing what those before it wrote. Whoever runs it may
-//! change the order, join dispatches, and let buffers share memory, as long as nobody can tell.
+//! The dispatches of a pipeline run in order, and each sees the stores of the ones before it. A runtime may reorder and fuse dispatches and
+//! alias the memory of buffers if the outputs are the same.
 
 use super::entity::{Arena, BufferId, Entity};
 use super::program::Program;
@@ -10,18 +10,18 @@ use super::types::Element;
 use crate::launch::{self, Arguments, Grid, Slice};
 use crate::{Error, Validated};
 
-/// Dispatches over named buffers. Two are equal if they say the same, wherever that stands in the source.
+/// Dispatches over named buffers. Equality ignores spans.
 #[derive(Clone, Debug, Default)]
 pub struct Pipeline {
     /// The name, an identifier.
     pub name: String,
-    /// The most memory, in bytes, that all buffers together may take on a device.
+    /// Memory budget of all buffers on a device, in bytes.
     pub budget: Option<u64>,
-    /// The buffers. Their names are distinct.
+    /// Buffers, with distinct names.
     pub buffers: Arena<BufferId, Buffer>,
-    /// The dispatches, in order.
+    /// Dispatches, in order.
     pub dispatches: Vec<Dispatch>,
-    /// Where it was declared.
+    /// Declaration.
     pub span: Span,
 }
 
@@ -30,39 +30,39 @@ pub struct Pipeline {
 pub struct Buffer {
     /// The name, an identifier.
     pub name: String,
-    /// Who sees its contents.
+    /// Visibility of its contents to the caller.
     pub role: Role,
-    /// What it is made of.
+    /// Element type.
     pub element: Element,
-    /// How many elements it has.
+    /// Number of elements.
     pub length: u32,
-    /// Where it was declared.
+    /// Declaration.
     pub span: Span,
 }
 
-/// Who sees the contents of a buffer.
+/// Visibility of a buffer to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The caller gives them; no dispatch changes them.
+    /// Input: provided by the caller and never written.
     In,
-    /// The caller reads them afterwards. They start as zeros.
+    /// Output: zero-initialized, read by the caller afterwards.
     Out,
-    /// The caller gives them, and reads them afterwards.
+    /// Input and output.
     InOut,
-    /// Nobody outside. They start as zeros.
+    /// Internal to the pipeline, zero-initialized.
     Transient,
 }
 
-/// One run of a program.
+/// One dispatch of a program.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
     /// The name of the program.
     pub program: String,
-    /// How many invocations.
+    /// Grid.
     pub grid: Grid,
-    /// What its objects are bound to, by name.
+    /// Arguments, by the name of the object.
     pub arguments: Vec<(String, Argument)>,
-    /// Where it was written.
+    /// Source location.
     pub span: Span,
 }
 
@@ -70,10 +70,10 @@ pub struct Dispatch {
 pub type Argument = launch::Argument<BufferId>;
 
 impl Role {
-    /// All of them.
+    /// Every role.
     pub const ALL: [Role; 4] = [Role::In, Role::Out, Role::InOut, Role::Transient];
 
-    /// The name in text.
+    /// Keyword in the text format.
     pub fn name(self) -> &'static str {
         match self {
             Role::In => "in",
@@ -83,7 +83,7 @@ impl Role {
         }
     }
 
-    /// Whether the contents come from the caller.
+    /// Returns true if the caller provides the contents.
     pub fn is_given(self) -> bool {
         matches!(self, Role::In | Role::InOut)
     }

@@ -1,4 +1,4 @@
-//! Modules, programs, and what they are made of.
+//! Modules, programs and their entities: memory objects, constants, values, instructions and blocks.
 
 use std::borrow::Borrow;
 
@@ -16,21 +16,21 @@ use crate::Error;
 /// A file of programs and pipelines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Module<P = Program> {
-    /// The programs, in the order of the file. Their names are distinct.
+    /// Programs, in file order, with distinct names.
     pub programs: Vec<P>,
-    /// The pipelines, in the order of the file. Their names are distinct, also from those of programs.
+    /// Pipelines, in file order, with names distinct from each other and from those of programs.
     pub pipelines: Vec<Pipeline>,
 }
 
 impl<P: Borrow<Program>> Module<P> {
-    /// The program of a name.
+    /// The program with this name.
     pub fn program(&self, name: &str) -> Option<&P> {
         self.programs.iter().find(|program| Borrow::<Program>::borrow(*program).name() == name)
     }
 }
 
 impl Module {
-    /// Names the source text of programs that were parsed from a text without a name.
+    /// Sets the file name of sources that have none.
     pub fn set_file(&mut self, file: &str) {
         let mut named: Option<(SourceMap, SourceMap)> = None;
         for program in &mut self.programs {
@@ -59,8 +59,8 @@ impl<P> From<P> for Module<P> {
 
 /// One kernel.
 ///
-/// Entities live in arenas and refer to each other by id. The arenas may hold entities that nothing refers to any more: a program consists
-/// of what is reachable from its body. Methods that add or remove entities keep two invariants: equal literals are one value, and
+/// Entities live in arenas and refer to each other by id. The arenas may hold dead entities: a program consists of the entities reachable
+/// from its body. Methods that add or remove entities keep two invariants: equal literals are one value, and
 /// results and parameters link to their definitions. Equality is [structural](Program#impl-PartialEq-for-Program).
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -79,14 +79,14 @@ pub struct Program {
     literals: FxHashMap<Literal, ValueId>,
 }
 
-/// A named value that is fixed when the program is compiled.
+/// Specialization constant: a named value that is fixed at compile time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constant {
     /// The name, an identifier.
     pub name: String,
-    /// The value unless [`Program::specialize`] gives another; its type is the constant's.
+    /// Value, unless [`Program::specialize`] replaces it. Its type is the type of the constant.
     pub default: Literal,
-    /// Where it was declared.
+    /// Declaration.
     pub span: Span,
 }
 
@@ -95,26 +95,26 @@ pub struct Constant {
 pub struct Memory {
     /// The name, an identifier: the caller binds storage and uniforms by it.
     pub name: String,
-    /// Where it lives, and for how long.
+    /// Address space.
     pub space: Space,
-    /// Type of the elements that the caller binds, and of accesses that say nothing else.
+    /// Element type of the argument, and of accesses without an explicit type.
     pub element: Element,
-    /// How many elements it has; `None` is known only when the program is dispatched. A uniform has one.
+    /// Number of elements; `None` if the argument determines it. A uniform has one.
     pub length: Option<u32>,
-    /// Whether accesses that say nothing else are atomic.
+    /// True if accesses without an explicit type are atomic.
     pub atomic: bool,
-    /// The value of a uniform for which the caller gives none.
+    /// Default value of a uniform.
     pub default: Option<Literal>,
-    /// Where it was declared.
+    /// Declaration.
     pub span: Span,
 }
 
-/// Where a memory object lives, and for how long.
+/// Address space of a memory object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
     /// Bound by the caller; outlives the dispatch.
     Storage(Access),
-    /// One scalar, given by the caller, the same for all invocations.
+    /// One scalar argument, constant during the dispatch.
     Uniform,
     /// One array for each workgroup.
     Workgroup,
@@ -122,7 +122,7 @@ pub enum Space {
     Private,
 }
 
-/// What a program may do with a storage object.
+/// Access mode of a storage object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Load only.
@@ -136,12 +136,12 @@ pub enum Access {
 }
 
 impl Memory {
-    /// Whether a program may load from it.
+    /// Returns true if a program may load from it.
     pub fn readable(&self) -> bool {
         self.space != Space::Storage(Access::Write)
     }
 
-    /// Whether a program may store to it.
+    /// Returns true if a program may store to it.
     pub fn writable(&self) -> bool {
         !matches!(self.space, Space::Storage(Access::Read | Access::Constant) | Space::Uniform)
     }
@@ -152,46 +152,46 @@ impl Memory {
     }
 }
 
-/// Something an operand can refer to.
+/// An SSA value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     /// The type.
     pub ty: Type,
-    /// Where it comes from.
+    /// The definition.
     pub def: Def,
 }
 
-/// Where a value comes from.
+/// Definition of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Def {
-    /// A result of an instruction, and which one.
+    /// Result of an instruction, with its index.
     Result(InstId, u32),
-    /// A parameter of a block, and which one.
+    /// Parameter of a block, with its index.
     Param(BlockId, u32),
-    /// A literal, by its bits. Literals are visible everywhere and stand in no block.
+    /// Literal, by its bits. Literals are in scope everywhere and are defined in no block.
     Literal(u64),
-    /// A specialization constant, visible everywhere.
+    /// Specialization constant, in scope everywhere.
     Constant(ConstantId),
 }
 
 /// A short list of values.
 pub type Values = SmallVec<[ValueId; 4]>;
 
-/// The types of an instruction's results.
+/// Types of the results of an instruction.
 pub type ResultTypes = SmallVec<[Type; 4]>;
 
 /// An instruction.
 #[derive(Debug)]
 pub struct Inst {
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// What it does it to. For an access the index comes first.
+    /// Operands. The index of an access comes first.
     pub operands: Values,
-    /// The values it defines.
+    /// Values that it defines.
     pub results: Values,
     /// Nested blocks: `if` has two, `switch` one for each case and one for the default, `loop` and `region` one.
     pub blocks: SmallVec<[BlockId; 2]>,
-    /// Where it was written.
+    /// Source location.
     pub span: Span,
 }
 
@@ -216,8 +216,7 @@ impl Inst {
     }
 }
 
-/// The lists are short and of plain ids; copying them as slices takes a third of the time that cloning them does, and the
-/// optimizer copies programs a lot.
+/// Copies the id lists as slices, in a third of the time that `SmallVec::clone` takes: the optimizer copies programs a lot.
 impl Clone for Inst {
     fn clone(&self) -> Self {
         Inst {
@@ -233,32 +232,32 @@ impl Clone for Inst {
 /// A list of instructions, the last of which is the only terminator.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
-    /// The values a loop carries; other blocks have none.
+    /// Loop-carried values; other blocks have none.
     pub params: Values,
     /// The instructions.
     pub insts: Vec<InstId>,
 }
 
-/// Why an operation cannot be applied to operands.
+/// Type error of an operation and its operands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TypeError {
     /// An operand has the wrong type.
     Operand {
-        /// Which one.
+        /// Index of the operand.
         position: usize,
-        /// What would fit, in words.
+        /// Expected types, in words.
         expected: String,
-        /// What it has.
+        /// Actual type.
         found: Type,
     },
-    /// There are too few or too many operands.
+    /// Wrong number of operands.
     Count {
-        /// How many fit, in words.
+        /// Expected number, in words.
         expected: &'static str,
-        /// How many there are.
+        /// Actual number.
         found: usize,
     },
-    /// Types of different widths cannot be reinterpreted as each other.
+    /// Bitcast between types of different widths.
     Width {
         /// Type of the operand.
         from: Type,
@@ -268,7 +267,7 @@ pub enum TypeError {
 }
 
 impl Program {
-    /// A program without memory whose body is an empty block (without its terminator yet).
+    /// A program without memory objects, whose body is an empty block without a terminator.
     pub fn new(name: impl Into<String>, workgroup_size: [u32; 3]) -> Program {
         let mut blocks = Arena::default();
         let body = blocks.push(Block::default());
@@ -311,7 +310,7 @@ impl Program {
         self.workgroup_size = size;
     }
 
-    /// Default grid, in invocations, for callers that name none.
+    /// Default grid, in invocations.
     #[inline]
     pub fn launch(&self) -> Option<[u32; 3]> {
         self.launch
@@ -322,14 +321,14 @@ impl Program {
         self.launch = invocations;
     }
 
-    /// Returns true if the device may compute floats with its own functions and roundings, and its compiler may contract and reassociate
-    /// them. Devices whose floats are exact at no cost ignore it.
+    /// Returns true under fast-math: the device may use its own functions and roundings for floats, and its compiler may contract and
+    /// reassociate them. Devices whose floats are exact at no cost ignore it.
     #[inline]
     pub fn is_fast(&self) -> bool {
         self.fast
     }
 
-    /// Permits or forbids inexact floats.
+    /// Enables or disables fast-math.
     pub fn set_fast(&mut self, fast: bool) {
         self.fast = fast;
     }
@@ -346,7 +345,7 @@ impl Program {
         &self.insts[id]
     }
 
-    /// An instruction, to be changed.
+    /// An instruction, mutably.
     #[inline]
     pub fn inst_mut(&mut self, id: InstId) -> &mut Inst {
         &mut self.insts[id]
@@ -364,7 +363,7 @@ impl Program {
         &self.blocks[id]
     }
 
-    /// A block, to be changed.
+    /// A block, mutably.
     #[inline]
     pub fn block_mut(&mut self, id: BlockId) -> &mut Block {
         &mut self.blocks[id]
@@ -406,13 +405,13 @@ impl Program {
         &self.memory[id]
     }
 
-    /// A memory object, to be changed.
+    /// A memory object, mutably.
     #[inline]
     pub fn memory_mut(&mut self, id: MemId) -> &mut Memory {
         &mut self.memory[id]
     }
 
-    /// The memory operand of accesses as an object is declared.
+    /// Memory operand of an access with the declared type of its object.
     #[inline]
     pub fn operand(&self, memory: MemId) -> MemOperand {
         let Memory { element, atomic, .. } = self.memory[memory];
@@ -431,7 +430,7 @@ impl Program {
         &self.constants[id]
     }
 
-    /// A specialization constant, to be changed.
+    /// A specialization constant, mutably.
     #[inline]
     pub fn constant_mut(&mut self, id: ConstantId) -> &mut Constant {
         &mut self.constants[id]
@@ -469,7 +468,7 @@ impl Program {
         &self.sources
     }
 
-    /// Replaces the sources. The spans stay what they are: positions of the new sources.
+    /// Replaces the sources. Spans are not relocated: they become positions of the new sources.
     pub fn set_sources(&mut self, sources: SourceMap) {
         self.sources = sources;
     }
@@ -520,7 +519,7 @@ impl Program {
         self.values.push(Value { ty: default.ty, def: Def::Constant(constant) })
     }
 
-    /// Removes a specialization constant whose value is not used, and renumbers the ones behind it.
+    /// Removes a specialization constant whose value is unused, and renumbers the constants after it.
     pub fn remove_constant(&mut self, removed: ConstantId) {
         let old = std::mem::take(&mut self.constants);
         let mut moved = SecondaryMap::with_capacity(old.len(), None);
@@ -530,7 +529,7 @@ impl Program {
         for id in self.values.keys() {
             let def = &mut self.values[id].def;
             if let Def::Constant(constant) = *def {
-                // An unused value has to be something.
+                // The unused value needs a definition.
                 *def = moved[constant].map_or(Def::Literal(0), Def::Constant);
             }
         }
@@ -578,7 +577,7 @@ impl Program {
         retain(&mut self.insts[inst].operands, keep)
     }
 
-    /// Appends the results of one instruction to those of another, as the same values.
+    /// Moves the results of one instruction to the end of the results of another; the values keep their ids.
     pub(crate) fn move_results(&mut self, from: InstId, to: InstId) {
         for value in std::mem::take(&mut self.insts[from].results) {
             let position = self.insts[to].results.len() as u32;
@@ -613,7 +612,7 @@ impl Program {
         inst
     }
 
-    /// An instruction that stands in no block yet, with one new value for each result type.
+    /// Makes an instruction in no block, with one new value for each result type.
     pub fn make(
         &mut self,
         op: impl Into<Op>,
@@ -627,13 +626,13 @@ impl Program {
         self.add(Inst { op: op.into(), operands, results: smallvec![], blocks, span }, results)
     }
 
-    /// An instruction of one result that stands in no block yet.
+    /// Makes an instruction in no block, with one result.
     pub fn make_value(&mut self, op: impl Into<Op>, operands: &[ValueId], ty: Type, span: Span) -> (InstId, ValueId) {
         let inst = self.make(op, operands.iter().copied(), &[ty], [], span);
         (inst, self.insts[inst].results[0])
     }
 
-    /// An `if` without results whose else-block is empty, and which stands in no block yet. `fill` appends to the then-block.
+    /// Makes an `if` in no block, without results and with an empty else-block. `fill` appends to the then-block.
     pub fn make_guard(&mut self, condition: ValueId, span: Span, fill: impl FnOnce(&mut Program, BlockId)) -> InstId {
         let (then, otherwise) = (self.add_block(), self.add_block());
         fill(self, then);
@@ -643,17 +642,17 @@ impl Program {
         self.make(Control::If, [condition], &[], [then, otherwise], span)
     }
 
-    /// A name like `wish` that no memory object and no constant has.
+    /// A name derived from `wish` that no memory object or constant has.
     pub fn unused_name(&self, wish: &str) -> String {
         let taken = |name: &str| {
             self.memory.values().any(|memory| memory.name == name)
                 || self.constants.values().any(|constant| constant.name == name)
         };
         let numbered = (2..).map(|number| format!("{wish}_{number}"));
-        std::iter::once(wish.to_owned()).chain(numbered).find(|name| !taken(name)).expect("numbers do not end")
+        std::iter::once(wish.to_owned()).chain(numbered).find(|name| !taken(name)).expect("the numbers are unbounded")
     }
 
-    /// Adds an instruction that is to stand in a block later, with one new value for each result type.
+    /// Adds an instruction in no block, with one new value for each result type.
     pub(crate) fn add(&mut self, mut inst: Inst, results: &[Type]) -> InstId {
         let id = InstId::from_index(self.insts.len());
         for (position, &ty) in results.iter().enumerate() {
@@ -662,7 +661,7 @@ impl Program {
         self.insts.push(inst)
     }
 
-    /// The literal or default that a value stands for, if it is known before the program runs.
+    /// Value of a literal, or default of a specialization constant.
     pub fn known(&self, value: ValueId) -> Option<Literal> {
         let Value { ty, def } = self.values[value];
         match def {
@@ -672,7 +671,7 @@ impl Program {
         }
     }
 
-    /// Which memory objects are stored to or changed anywhere.
+    /// Marks the memory objects with a reachable store or atomic.
     pub fn written(&self) -> SecondaryMap<MemId, bool> {
         let mut written = SecondaryMap::with_capacity(self.memory.len(), false);
         self.walk(|inst, _| {
@@ -690,8 +689,7 @@ impl Program {
         self.memory.iter().find(|(_, memory)| memory.name == name).map(|(id, _)| id)
     }
 
-    /// The operation under which dispatches of the program are known: the one that its only region came from, or else the
-    /// program itself, by its name.
+    /// Operation name for reports of dispatches: the name of the only region if it is the whole body, otherwise of the program.
     pub fn entry_op(&self) -> Option<&str> {
         let mut insts = self.blocks[self.body].insts.iter().map(|&inst| &self.insts[inst].op);
         match (insts.next(), insts.next(), insts.next()) {
@@ -700,7 +698,7 @@ impl Program {
         }
     }
 
-    /// Drops the entities that are not reachable from the body, and numbers the others in the order of the text.
+    /// Removes the entities that are unreachable from the body, and renumbers the others in the order of the text.
     pub fn compact(&mut self) {
         let empty = Program::new(std::mem::take(&mut self.name), self.workgroup_size);
         let mut old = std::mem::replace(self, empty);
@@ -712,7 +710,7 @@ impl Program {
         let names = std::mem::take(&mut old.names);
         let (from, to) = (old.body, self.body);
         let mut cloner = Cloner::between(&old, self);
-        // Constants are visible whether they are used or not.
+        // Unused constants are kept, too.
         for (value, definition) in old.values.iter() {
             if matches!(definition.def, Def::Constant(_)) {
                 let constant = cloner.target.values.push(*definition);
@@ -724,8 +722,8 @@ impl Program {
         self.names = names.into_iter().filter_map(|(value, name)| Some((values[value]?, name))).collect();
     }
 
-    /// Fixes a value that is known when the program is compiled: gives a specialization constant another value, or a uniform
-    /// one for good. Loads of the uniform become that value; it stays declared, and callers need not bind it any more.
+    /// Specializes the program: replaces the default of a specialization constant, or the loads of a uniform by a literal. The uniform
+    /// stays declared, and need not be bound.
     ///
     /// # Errors
     /// The program has no such constant or uniform, or it has another type.
@@ -754,7 +752,7 @@ impl Program {
     }
 
     fn fix_uniform(&mut self, uniform: MemId, value: Literal) {
-        // What is loaded from a narrow uniform is what fits into it.
+        // A load from a narrow uniform gives the truncated value.
         let element = self.memory[uniform].element;
         let mut bytes = [0; 8];
         element.write(value.bits, &mut bytes[..element.size()]);
@@ -780,8 +778,8 @@ impl Program {
         }
     }
 
-    /// What `T` stands for in the signature of an instruction's operation: the type of the operands in such a place, or for an
-    /// operation without one, of its first operand or result.
+    /// Type parameter `T` of the signature for an instruction: the type of its operands in slots `T`, or if there are none, of its first
+    /// operand or result.
     pub fn class(&self, inst: &Inst) -> Type {
         let place = match inst.op.info().form {
             Form::Plain(signature) => signature.operands.iter().position(|slot| *slot == Slot::T).unwrap_or(0),
@@ -791,11 +789,11 @@ impl Program {
         value.map_or(Type::U32, |&value| self.ty(value))
     }
 
-    /// The types of the results that `op` gives for these operands. `named` are the types that are written with the
-    /// operation: the target of a conversion, the results of control flow, the width of a load.
+    /// Result types of `op` for these operands. `named` are the explicit types: the target of a conversion, the results of control flow,
+    /// one for each element of a load.
     ///
     /// # Errors
-    /// The operands do not fit. Control flow is not checked here: its blocks decide.
+    /// The operands do not match the signature. The results of control flow are checked at its exits.
     pub fn result_types(&self, op: &Op, operands: &[ValueId], named: &[Type]) -> Result<ResultTypes, TypeError> {
         let found: SmallVec<[Type; 4]> = operands.iter().map(|&value| self.ty(value)).collect();
         let operand = || op.operand().expect("an access has a memory operand");
@@ -862,8 +860,7 @@ impl Program {
     }
 }
 
-/// The number of invocations of a grid, if it is one that can be dispatched: fewer than 2³², so that `global_index` is
-/// unique.
+/// Number of invocations of a grid; `None` from 2³² on, where `global_index` would not be unique.
 pub fn total_invocations(groups: [u32; 3], workgroup_size: [u32; 3]) -> Option<u32> {
     if groups.contains(&0) {
         return Some(0);
@@ -875,7 +872,7 @@ pub fn total_invocations(groups: [u32; 3], workgroup_size: [u32; 3]) -> Option<u
 fn retain(values: &mut Values, keep: &[bool]) -> bool {
     let count = values.len();
     let mut keep = keep.iter();
-    values.retain(|_| *keep.next().expect("there is one for each value"));
+    values.retain(|_| *keep.next().expect("one flag for each value"));
     values.len() < count
 }
 

@@ -1,16 +1,16 @@
-//! Replacement of values by others.
+//! Substitution of values: replaces all uses of a value by another value.
 
 use rustc_hash::FxHashMap;
 
 use super::entity::ValueId;
 use super::program::{Inst, Program};
 
-/// Values that are to be replaced by others.
+/// A substitution of values.
 #[derive(Clone, Debug, Default)]
 pub struct Renaming(FxHashMap<ValueId, ValueId>);
 
 impl Renaming {
-    /// From now on, `new` stands for `old`.
+    /// Maps `old` to `new`.
     pub fn replace(&mut self, old: ValueId, new: ValueId) {
         let new = self.get(new);
         if old != new {
@@ -18,12 +18,12 @@ impl Renaming {
         }
     }
 
-    /// From now on, each value of one list stands for the value at the same position of the other.
+    /// Maps each value of `old` to the value of `new` at the same position.
     pub fn replace_all(&mut self, old: &[ValueId], new: &[ValueId]) {
         old.iter().zip(new).for_each(|(&old, &new)| self.replace(old, new));
     }
 
-    /// The value that stands for a value.
+    /// Replacement of a value, after all substitutions; the value itself if it is not replaced.
     pub fn get(&self, mut value: ValueId) -> ValueId {
         while let Some(&new) = self.0.get(&value) {
             value = new;
@@ -31,7 +31,7 @@ impl Renaming {
         value
     }
 
-    /// Returns true if nothing is replaced.
+    /// Returns true if no value is replaced.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -45,7 +45,7 @@ impl Renaming {
         }
     }
 
-    /// Replaces the operands of instructions and of everything nested in them.
+    /// Replaces the operands of instructions and of the instructions nested in them.
     pub fn apply_nested(&self, program: &mut Program, insts: &[super::InstId]) {
         if !self.is_empty() {
             for id in program.nested_in(insts) {
@@ -54,7 +54,7 @@ impl Renaming {
         }
     }
 
-    /// Replaces operands everywhere. Returns true if there was anything to replace.
+    /// Replaces the operands of all reachable instructions. Returns true unless the substitution is empty.
     pub fn apply(&self, program: &mut Program) -> bool {
         if self.is_empty() {
             return false;

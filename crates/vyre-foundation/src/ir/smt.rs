@@ -1,12 +1,9 @@
-//! What operations mean, as SMT-LIB terms over bit-vectors and floats.
+//! SMT-LIB semantics of the operations: terms over bit-vectors and floats, with which an SMT solver proves rewrite rules.
 //!
-//! A term says for all operands at once what an evaluator of the [op table](super::ops) computes for some, so that an SMT
-//! solver can prove rewrite rules. The terms are held against the evaluators by the same tests that do the proofs. They are
-//! a file of their own and not a column of the table, which they would make unreadable; whoever adds an operation is led
-//! here by the match over all of them.
+//! The tests of the proofs also compare the terms with the evaluators of the [op table](super::ops).
 //!
-//! Floats are those of the theory of floating-point numbers, which has one NaN, just as programs cannot tell NaNs apart.
-//! Where an operation looks at the bits of a NaN, it has no term.
+//! Floats are those of the SMT-LIB theory of floating-point numbers, which has one NaN. An operation that depends on the bits of a NaN has
+//! no term.
 
 use super::ops::Pure;
 use super::types::{Literal, Type};
@@ -32,12 +29,11 @@ pub fn literal(Literal { ty, bits }: Literal) -> String {
     }
 }
 
-/// What an operation gives for operands that are terms themselves. `class` is what `T` stands for in its signature, and
-/// `result` the type of the result. There is none for operations that are not functions of those
-/// that SMT-LIB knows.
+/// Term of an operation applied to operand terms. `class` is the type parameter `T` of its signature, and `result` the type of the result.
+/// `None` if SMT-LIB cannot express the operation.
 pub fn term(op: Pure, class: Type, result: Type, operands: &[String]) -> Option<String> {
     let body = body(op, class, result)?;
-    // The names are bound in parallel, so those that occur in the operands are not captured.
+    // `let` binds in parallel, so names that occur in the operands are not captured.
     let bindings: Vec<String> =
         ["a", "b", "c", "d", "e"].iter().zip(operands).map(|(name, operand)| format!("({name} {operand})")).collect();
     Some(format!("(let ({}) {body})", bindings.join(" ")))
@@ -62,7 +58,7 @@ fn body(op: Pure, class: Type, result: Type) -> Option<String> {
         format!("({compare} a b)")
     };
     let number = |number: u64| format!("(_ bv{number} {width})");
-    // A number of bits, as a count of the width of the class.
+    // Converts a u32 count to the width of the class.
     let resized = |count: &str| if width == 64 { format!("((_ zero_extend 32) {count})") } else { count.to_owned() };
     let masked = |count: &str| resized(&format!("(bvand {count} (_ bv{} 32))", width - 1));
     let shr = by_sign("bvashr", "bvlshr");
@@ -91,7 +87,7 @@ fn body(op: Pure, class: Type, result: Type) -> Option<String> {
         Pure::Ceil => "(fp.roundToIntegral RTP a)".into(),
         Pure::Trunc => "(fp.roundToIntegral RTZ a)".into(),
         Pure::Round => "(fp.roundToIntegral RNE a)".into(),
-        // The theory does not give the bits of floats.
+        // The theory has no access to the bits of floats.
         Pure::FrexpFraction | Pure::FrexpExponent => return None,
         Pure::ModfFraction => {
             let zero =
@@ -137,9 +133,9 @@ fn body(op: Pure, class: Type, result: Type) -> Option<String> {
             );
             with_field("c", "d", width, &format!("(ite (= count (_ bv0 32)) a {field})"))
         }
-        // Their definitions are some dozens of roundings long: nothing could be proved about them.
+        // Their expansions have dozens of roundings, beyond what solvers can prove.
         crate::library_functions!() => return None,
-        // The bits of a NaN.
+        // Depends on the bits of a NaN.
         Pure::PackF16 => return None,
         Pure::UnpackF16Low => format!("({} RNE ({} ((_ extract 15 0) a)))", to_fp(Type::F32), to_fp(Type::F16)),
         Pure::UnpackF16High => format!("({} RNE ({} ((_ extract 31 16) a)))", to_fp(Type::F32), to_fp(Type::F16)),
@@ -191,7 +187,7 @@ fn body(op: Pure, class: Type, result: Type) -> Option<String> {
         Pure::Le => order("fp.leq", "bvsle", "bvule"),
         Pure::Gt => order("fp.gt", "bvsgt", "bvugt"),
         Pure::Ge => order("fp.geq", "bvsge", "bvuge"),
-        // No function of the theory scales by a power of two.
+        // The theory has no scaling by a power of two.
         Pure::Ldexp => return None,
         Pure::Select => "(ite a b c)".into(),
         Pure::Cast => cast(class, result),
@@ -199,13 +195,13 @@ fn body(op: Pure, class: Type, result: Type) -> Option<String> {
             _ if class == result => "a".into(),
             (false, false) => "a".into(),
             (false, true) => format!("({} a)", to_fp(result)),
-            // The bits of a NaN.
+            // Depends on the bits of a NaN.
             (true, _) => return None,
         },
     })
 }
 
-/// The function that makes floats of a type, from bits or, with a rounding mode, from numbers.
+/// Conversion function to a float type, from bits or, with a rounding mode, from numbers.
 const fn to_fp(ty: Type) -> &'static str {
     match ty {
         Type::F16 => "(_ to_fp 5 11)",
@@ -214,19 +210,19 @@ const fn to_fp(ty: Type) -> &'static str {
     }
 }
 
-/// The smaller of two floats: a number rather than a NaN, and −0 rather than +0.
+/// Minimum of two floats: prefers a number to a NaN, and orders −0 below +0.
 fn lesser(a: &str, b: &str) -> String {
     format!("(ite (or (fp.isNaN {b}) (fp.lt {a} {b}) (and (fp.eq {a} {b}) (fp.isNegative {a}))) {a} {b})")
 }
 
-/// How many bits of `a` come before the first one.
+/// Number of bits of `a` before the first one bit.
 fn first_one(bits: impl DoubleEndedIterator<Item = u32> + ExactSizeIterator, width: u32) -> String {
     bits.enumerate().rev().fold(format!("(_ bv{width} 32)"), |rest, (position, bit)| {
         format!("(ite (= ((_ extract {bit} {bit}) a) #b1) (_ bv{position} 32) {rest})")
     })
 }
 
-/// A term that speaks of `offset` and `count`, which are cut to the width.
+/// Binds `offset` and `count`, clamped to the width, in a term.
 fn with_field(offset: &str, count: &str, width: u32, body: &str) -> String {
     let least = |a: &str, b: &str| format!("(ite (bvult {a} {b}) {a} {b})");
     let width = format!("(_ bv{width} 32)");
@@ -237,12 +233,12 @@ fn with_field(offset: &str, count: &str, width: u32, body: &str) -> String {
     )
 }
 
-/// A word of fields, of which the lowest comes first.
+/// A word of fields, from the lowest to the highest.
 fn concatenated(fields: u32, field: impl Fn(u32) -> String) -> String {
     format!("(concat {})", (0..fields).rev().map(field).collect::<Vec<_>>().join(" "))
 }
 
-/// A function of the bytes `x` of `a` and `y` of `b`, for each of the four.
+/// Applies a function of `x` and `y` to each pair of bytes of `a` and `b`.
 fn bytes(function: &str) -> String {
     concatenated(4, |lane| {
         let byte = format!("(_ extract {} {})", 8 * lane + 7, 8 * lane);
@@ -250,7 +246,7 @@ fn bytes(function: &str) -> String {
     })
 }
 
-/// The products of the bytes of `a` and `b`, which are extended so, added to `c`.
+/// `c` plus the dot product of the bytes of `a` and `b`, extended by `extend_a` and `extend_b`.
 fn dot4(extend_a: &str, extend_b: &str) -> String {
     let products = (0..4).map(|lane| {
         let byte = format!("(_ extract {} {})", 8 * lane + 7, 8 * lane);
@@ -259,12 +255,12 @@ fn dot4(extend_a: &str, extend_b: &str) -> String {
     format!("(bvadd c {})", products.collect::<Vec<_>>().join(" "))
 }
 
-/// The largest normalized integer of the fields of a word.
+/// Largest normalized integer of a field of a word.
 const fn largest(fields: u32, signed: bool) -> u32 {
     (1 << (32 / fields - signed as u32)) - 1
 }
 
-/// Fields of normalized integers, each computed in f64 without rounding that matters.
+/// Packs normalized integers, each computed in f64, where rounding changes no result.
 fn pack_norm(fields: u32, signed: bool) -> String {
     let (double, bits) = (to_fp(Type::F64), 32 / fields);
     let number = |number: &str| format!("({double} RNE {number})");
@@ -282,7 +278,7 @@ fn pack_norm(fields: u32, signed: bool) -> String {
     })
 }
 
-/// Field `b` of the normalized integers in `a`.
+/// Unpacks field `b` of the normalized integers in `a`.
 fn unpack_norm(fields: u32, signed: bool) -> String {
     let (single, bits) = (to_fp(Type::F32), 32 / fields);
     let field =
@@ -309,7 +305,7 @@ fn cast(from: Type, to: Type) -> String {
             format!("(ite a (_ bv1 {will_be}) (_ bv0 {will_be}))")
         }
         Type::I32 | Type::U32 | Type::I64 | Type::U64 if from.is_float() => {
-            // A bound that the float type does not reach becomes an infinity, which is just as good a bound.
+            // A bound beyond the float type becomes an infinity, which is an equivalent bound.
             let bound = |power: u32| format!("({} RNE {}.0)", to_fp(from), 1u128 << power);
             let (least, most, low, high) = if signed(to) {
                 let least = 1u64 << (will_be - 1);

@@ -1,11 +1,11 @@
 //! Source map: files, lines and columns of spans.
 //!
-//! A [`Span`] is a range of positions. As in the source managers of Clang and rustc, each source of a program owns a range of
-//! positions, one behind the other: a span needs no file id, and merging programs only shifts the spans of one.
+//! A [`Span`] is a range of positions. As in the source managers of Clang and rustc, the sources of a program own consecutive ranges of
+//! positions: a span needs no file id, and merging two programs only shifts the spans of one of them.
 //!
 //! ```text
-//! text     a position for each byte: programs that were parsed
-//! places   a position for each line, column and width: calls of the builder, and what was read from the wire format
+//! text     one position for each byte: parsed programs
+//! places   one position for each line, column and width: builder calls and decoded programs
 //! ```
 
 use std::fmt;
@@ -117,7 +117,7 @@ enum Source {
 struct Text {
     file: Arc<str>,
     text: Arc<str>,
-    /// Byte offsets of the lines, once they are needed.
+    /// Byte offsets of the lines, computed on first use.
     lines: OnceLock<Vec<u32>>,
 }
 
@@ -190,7 +190,7 @@ impl SourceMap {
             let start = self.end();
             self.sources.push(Entry { start, source: Arc::new(Source::Places(Places::default())) });
         }
-        let entry = self.sources.last_mut().expect("there is one now");
+        let entry = self.sources.last_mut().expect("just added");
         let Source::Places(places) = Arc::make_mut(&mut entry.source) else {
             unreachable!("the last source has places")
         };
@@ -208,7 +208,7 @@ impl SourceMap {
         self.sources.last().map_or(0, |entry| entry.start.saturating_add(entry.source.positions()))
     }
 
-    /// Adds the sources of another map that are not here yet. Spans of the other map become spans of this one by the relocation.
+    /// Adds the missing sources of another map. The relocation translates spans of the other map.
     pub(crate) fn append(&mut self, other: &SourceMap) -> Relocation {
         let mut starts = Vec::with_capacity(other.sources.len());
         for Entry { start, source } in &other.sources {
@@ -258,7 +258,7 @@ impl SourceMap {
 impl Source {
     fn positions(&self) -> u32 {
         match self {
-            // An empty span may stand behind the last byte.
+            // An empty span may start after the last byte.
             Source::Text(text) => u32::try_from(text.text.len()).unwrap_or(u32::MAX).saturating_add(1),
             Source::Places(places) => places.places.len() as u32,
         }

@@ -8,30 +8,30 @@ use crate::analysis::{Liveness, Storage};
 /// Counts over the instructions that are reachable from the body, nested ones included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// All instructions, with terminators and regions.
+    /// All instructions, including terminators and regions.
     pub nodes: usize,
-    /// Instructions that do something by themselves: all but terminators and regions.
+    /// Instructions other than terminators and regions.
     pub instructions: usize,
     /// Loads, stores and atomics.
     pub memory_ops: usize,
     /// Read-modify-write operations, and accesses to atomic objects.
     pub atomic_ops: usize,
-    /// Branches, loops and terminators that are not just the end of a block.
+    /// Branches, loops and terminators other than `yield`, without the final `return`.
     pub control_flow_ops: usize,
-    /// Regions that stand directly in the body.
+    /// Regions directly in the body.
     pub top_level_regions: usize,
-    /// Bytes of the objects whose length is known before dispatch.
+    /// Bytes of the objects of declared length.
     pub static_storage_bytes: u64,
-    /// The largest number of values that are live at one place, literals and constants not counted.
+    /// Maximum number of simultaneously live values, without literals and constants.
     pub register_pressure: usize,
 }
 
-/// Memory that a program itself takes.
+/// Heap memory of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heap {
     /// Allocations.
     pub allocations: u64,
-    /// Their bytes, without what is reserved and not used.
+    /// Bytes in use, without spare capacity.
     pub bytes: u64,
 }
 
@@ -45,7 +45,7 @@ impl Heap {
 }
 
 impl Program {
-    /// What the program takes in memory, leftovers that nothing refers to included.
+    /// Heap memory of the program, including unreachable entities.
     pub fn heap(&self) -> Heap {
         let mut heap = Heap::default();
         heap.add::<u8>(self.name().len());
@@ -76,7 +76,7 @@ impl Program {
         heap
     }
 
-    /// Counts what the program is made of.
+    /// Computes the statistics.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
             static_storage_bytes: self
@@ -107,13 +107,12 @@ impl Program {
                 stats.top_level_regions += 1;
             }
         });
-        // Every program returns at its end; that is not a branch.
+        // The final return is not a branch.
         stats.control_flow_ops = stats.control_flow_ops.saturating_sub(1);
         stats
     }
 
-    /// Bytes of all memory objects together. `runtime_length` gives the number of elements of those whose length is known
-    /// only at dispatch; where it gives none, they count as empty.
+    /// Total bytes of all memory objects. `runtime_length` gives the length of an object without a declared one; `None` counts as 0.
     pub fn estimate_peak_device_bytes(&self, runtime_length: impl Fn(MemId) -> Option<u64>) -> u64 {
         self.memories().iter().fold(0, |sum: u64, (id, memory)| {
             let length = memory.length.map(u64::from).or_else(|| runtime_length(id)).unwrap_or(0);
@@ -121,7 +120,7 @@ impl Program {
         })
     }
 
-    /// Bytes of all objects in one space, as far as they are known before dispatch.
+    /// Total bytes of the objects of declared length in one address space.
     pub fn static_bytes_in(&self, space: Space) -> u64 {
         let objects = self.memories().values().filter(|memory| memory.space == space);
         objects.filter_map(Memory::static_bytes).fold(0, u64::saturating_add)

@@ -4,11 +4,11 @@ use std::fmt;
 
 use half::f16;
 
-/// The type of a value. Values are scalars; nothing else is ever in a register.
+/// Type of a value. All values are scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Type {
-    /// Truth value. It lives in registers only: memory has no bool element.
+    /// Boolean. Memory has no bool elements.
     Bool,
     /// 32-bit signed integer.
     I32,
@@ -16,13 +16,13 @@ pub enum Type {
     U32,
     /// IEEE binary32.
     F32,
-    /// 64-bit signed integer, where the device can.
+    /// 64-bit signed integer, on devices that support it.
     I64,
-    /// 64-bit unsigned integer, where the device can.
+    /// 64-bit unsigned integer, on devices that support it.
     U64,
-    /// IEEE binary64, where the device can.
+    /// IEEE binary64, on devices that support it.
     F64,
-    /// IEEE binary16, where the device can.
+    /// IEEE binary16, on devices that support it.
     F16,
 }
 
@@ -31,7 +31,7 @@ impl Type {
     pub const ALL: [Type; 8] =
         [Type::Bool, Type::I32, Type::U32, Type::F32, Type::I64, Type::U64, Type::F64, Type::F16];
 
-    /// How the type is spelled in the text format.
+    /// Name in the text format.
     pub const fn name(self) -> &'static str {
         match self {
             Type::Bool => "bool",
@@ -60,7 +60,7 @@ impl Type {
         }
     }
 
-    /// Whether this is one of the floating-point types.
+    /// Returns true for floating-point types.
     pub const fn is_float(self) -> bool {
         TypeSet::FLOATS.contains(self)
     }
@@ -72,7 +72,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// A set of types: what an operation is defined for.
+/// A set of types, for which an operation is defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeSet(u8);
 
@@ -94,16 +94,16 @@ impl TypeSet {
     pub const FLOATS: TypeSet = TypeSet::of(&[Type::F32, Type::F64, Type::F16]);
     /// Integers and floats.
     pub const NUMBERS: TypeSet = TypeSet(Self::INTEGERS.0 | Self::FLOATS.0);
-    /// Numbers that have a sign.
+    /// Signed integers and floats.
     pub const SIGNED: TypeSet = TypeSet(Self::FLOATS.0 | TypeSet::of(&[Type::I32, Type::I64]).0);
     /// Integers and bool.
     pub const LOGIC: TypeSet = TypeSet(Self::INTEGERS.0 | TypeSet::of(&[Type::Bool]).0);
-    /// Everything.
+    /// Every type.
     pub const ALL: TypeSet = TypeSet::of(&Type::ALL);
     /// 32-bit integers.
     pub const INTEGERS_32: TypeSet = TypeSet::of(&[Type::I32, Type::U32]);
 
-    /// Whether `ty` is in the set.
+    /// Returns true if `ty` is in the set.
     pub const fn contains(self, ty: Type) -> bool {
         self.0 & (1 << ty as u8) != 0
     }
@@ -121,16 +121,16 @@ impl fmt::Display for TypeSet {
     }
 }
 
-/// The element of a memory object. Sub-word integers are extended when loaded and truncated when stored.
+/// Element type of a memory object. Integers of 8 and 16 bits are extended when loaded and truncated when stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Element {
-    /// 8-bit signed integer, seen as i32.
+    /// 8-bit signed integer, loaded as i32.
     I8,
-    /// 8-bit unsigned integer, seen as u32.
+    /// 8-bit unsigned integer, loaded as u32.
     U8,
-    /// 16-bit signed integer, seen as i32.
+    /// 16-bit signed integer, loaded as i32.
     I16,
-    /// 16-bit unsigned integer, seen as u32.
+    /// 16-bit unsigned integer, loaded as u32.
     U16,
     /// 32-bit signed integer.
     I32,
@@ -164,7 +164,7 @@ impl Element {
         Element::F16,
     ];
 
-    /// How the element is spelled in the text format.
+    /// Name in the text format.
     pub const fn name(self) -> &'static str {
         match self {
             Element::I8 => "i8",
@@ -192,7 +192,7 @@ impl Element {
         }
     }
 
-    /// The type of a value loaded from such an element, or stored to it.
+    /// Type of the values that are loaded from such an element or stored to it.
     pub const fn value_type(self) -> Type {
         match self {
             Element::I8 | Element::I16 | Element::I32 => Type::I32,
@@ -205,7 +205,7 @@ impl Element {
         }
     }
 
-    /// Whether a literal is a value that such an element can have.
+    /// Returns true if an element can represent a literal.
     pub fn holds(self, literal: Literal) -> bool {
         let mut bytes = [0; 8];
         self.write(literal.bits, &mut bytes);
@@ -232,7 +232,7 @@ impl Element {
         }
     }
 
-    /// Writes the bits of a value as one little-endian element, dropping what does not fit.
+    /// Writes the bits of a value as one little-endian element, truncated to its size.
     pub fn write(self, bits: u64, bytes: &mut [u8]) {
         bytes[..self.size()].copy_from_slice(&bits.to_le_bytes()[..self.size()]);
     }
@@ -244,9 +244,9 @@ impl fmt::Display for Element {
     }
 }
 
-/// A Rust type that is the host's view of a value [`Type`].
+/// The Rust type of a value [`Type`].
 ///
-/// The bits of a value are kept in the low end of a `u64`, the rest zero; a bool is 0 or 1.
+/// The bits of a value are the low bits of a `u64`, zero-extended; a bool is 0 or 1.
 pub trait Scalar: Copy {
     /// The IR type.
     const TYPE: Type;
@@ -288,22 +288,22 @@ scalar! {
     f16, F16, bits => f16::from_bits(bits as u16), value => u64::from(value.to_bits());
 }
 
-/// A typed constant. Two literals are equal when type and bits are: `0.0` is not `-0.0`, and a NaN equals itself.
+/// A typed constant. Equality compares types and bits: `0.0` differs from `-0.0`, and a NaN equals itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Literal {
     /// The type.
     pub ty: Type,
-    /// The bits, in the form [`Scalar`] describes.
+    /// The bits, in the representation of [`Scalar`].
     pub bits: u64,
 }
 
 impl Literal {
-    /// The zero of a type: what memory starts with and what a load out of bounds gives.
+    /// The zero of a type: the initial value of memory, and the result of a load out of bounds.
     pub const fn zero(ty: Type) -> Literal {
         Literal { ty, bits: 0 }
     }
 
-    /// Whether the bits are those of a value of the type.
+    /// Returns true if the bits represent a value of the type.
     pub const fn is_value(self) -> bool {
         self.bits <= u64::MAX >> (64 - self.ty.bits())
     }
@@ -313,7 +313,7 @@ impl Literal {
         (self.ty == T::TYPE).then(|| T::from_bits(self.bits))
     }
 
-    /// The value as people read it: without the suffix that the text format needs, and with `inf` and `NaN`.
+    /// Formats the value without a type suffix, and infinities and NaNs as `inf` and `NaN`.
     pub fn plain(self) -> String {
         let bits = self.bits;
         match self.ty {
@@ -328,7 +328,7 @@ impl Literal {
         }
     }
 
-    /// Whether it is neither an infinity nor a NaN.
+    /// Returns true unless the literal is an infinity or a NaN.
     pub fn is_finite(self) -> bool {
         match self.ty {
             Type::F32 => f32::from_bits(self.bits as u32).is_finite(),
@@ -339,12 +339,12 @@ impl Literal {
     }
 }
 
-/// Prints the literal as the text format spells it: `7`, `-7i32`, `1.5`, `1.5f64`, `true`, `f32(0x7fc00000)`.
+/// Formats the literal for the text format: `7`, `-7i32`, `1.5`, `1.5f64`, `true`, `f32(0x7fc00000)`.
 impl fmt::Display for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Literal { ty, bits } = *self;
         if !self.is_finite() {
-            // Infinities and NaNs are written as bits, so that a NaN keeps its payload.
+            // Infinities and NaNs are printed as bits, which preserves NaN payloads.
             return write!(f, "{ty}(0x{bits:x})");
         }
         match ty {

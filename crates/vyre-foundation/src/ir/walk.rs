@@ -12,7 +12,7 @@ impl Program {
 
     /// Calls `visit` with every instruction of a block and of the blocks nested in it, in preorder, with its depth below the block.
     pub fn walk_block(&self, block: BlockId, mut visit: impl FnMut(InstId, usize)) {
-        // An explicit stack, because the depth of a program that has not been validated is unbounded.
+        // An explicit stack, because the nesting depth of an unvalidated program is unbounded.
         let mut stack = vec![(block, 0, 0)];
         while let Some((block, first, depth)) = stack.pop() {
             for (position, &inst) in self.block(block).insts.iter().enumerate().skip(first) {
@@ -54,7 +54,7 @@ impl Program {
         all
     }
 
-    /// Instructions of a list, and everything nested in them, in no particular order.
+    /// Instructions of a list and the instructions nested in them, in no particular order.
     pub fn nested_in(&self, insts: &[InstId]) -> Vec<InstId> {
         let mut all = insts.to_vec();
         let mut next = 0;
@@ -67,7 +67,7 @@ impl Program {
         all
     }
 
-    /// Returns true if a block has such an operation, itself or in a nested block.
+    /// Returns true if a block or a block nested in it contains an operation for which `is` is true.
     pub fn contains(&self, block: BlockId, is: impl Fn(&Op) -> bool) -> bool {
         let mut blocks = vec![block];
         while let Some(block) = blocks.pop() {
@@ -81,7 +81,7 @@ impl Program {
         false
     }
 
-    /// Returns true if something inside an instruction is a `break` or `continue` of a loop around it.
+    /// Returns true if a `break` or `continue` inside an instruction targets a loop around the instruction.
     pub fn jumps_out(&self, id: InstId) -> bool {
         let inst = self.inst(id);
         match inst.op {
