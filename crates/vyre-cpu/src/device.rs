@@ -162,7 +162,6 @@ impl Backend for Cpu {
 /// to. Can target another processor than this one.
 ///
 /// # Errors
-///
 /// No code is generated: the execution is portable, or the program is not supported, for instance because its stack
 /// frame is too large.
 #[cfg_attr(not(all(target_arch = "x86_64", unix)), expect(unused_variables))]

@@ -406,7 +406,6 @@ impl View {
     /// Gathers one element for each lane of a mask: the one at the lane's index plus `offset`, or 0 out of bounds.
     ///
     /// # Safety
-    ///
     /// `target` has a lane, of 4 or 8 bytes according to the element, for each index and each element of the mask, and
     /// does not overlap memory of an object.
     pub(crate) unsafe fn gather(&self, indices: &[u32], offset: u64, mask: &[u32], target: *mut u8) {
@@ -478,7 +477,6 @@ impl View {
     /// Scatters one element for each lane of a mask to its index, in lane order; does nothing out of bounds.
     ///
     /// # Safety
-    ///
     /// `source` has a lane, of 4 or 8 bytes according to the element, for each index and each element of the mask, and
     /// does not overlap memory of an object.
     pub(crate) unsafe fn scatter(&self, indices: &[u32], mask: &[u32], source: *const u8) {
@@ -634,7 +632,6 @@ impl View {
 /// bits, for the lanes of a mask. Out of bounds it does nothing and returns 0.
 ///
 /// # Safety
-///
 /// Operands and results have a lane, of the size of the element, for each index and each element of the mask; they do
 /// not overlap memory of an object, and results do not overlap operands. The elements have the type that the function
 /// was selected for.

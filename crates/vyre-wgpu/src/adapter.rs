@@ -1,20 +1,20 @@
-//! Which adapter is used, and why.
+//! Adapter selection, with a reason for each adapter.
 //!
-//! A graphics card of its own goes before one that shares the processor's memory, both before software; among equals, the first
-//! that wgpu finds. `VYRE_ADAPTER` names another one by a part of its name.
+//! Discrete GPUs rank before integrated ones, and software adapters last; among equals, the first that wgpu enumerates
+//! is selected. `VYRE_ADAPTER` selects an adapter by a part of its name.
 
 use vyre_driver::Error;
 
 use crate::device::{NAME, ready};
 
-/// What would help a machine without an adapter.
+/// Help for a machine without an adapter.
 const INSTALL: &str = "no Vulkan, Metal or DirectX 12 adapter was found; a software one is in the package \
                        mesa-vulkan-drivers of Debian and Ubuntu";
 
-/// The environment variable that names an adapter.
+/// Environment variable that selects an adapter by name.
 const VARIABLE: &str = "VYRE_ADAPTER";
 
-/// Adapters of all interfaces that vyre supports, in the order in which wgpu finds them.
+/// Enumerates the adapters of all supported interfaces, in wgpu's order.
 fn enumerate() -> Vec<wgpu::Adapter> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
         backends: wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12,
@@ -29,7 +29,7 @@ pub(crate) fn usable() -> Vec<wgpu::Adapter> {
     enumerate().into_iter().filter(|adapter| Found::new(adapter).computes).collect()
 }
 
-/// Finds the adapter to use, and says about each that there is why it is used or not.
+/// Selects an adapter; returns a reason for or against each.
 pub(crate) fn choose(named: Option<&str>) -> Result<(wgpu::Adapter, Vec<String>), Error> {
     let mut adapters = enumerate();
     let variable = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
@@ -43,7 +43,7 @@ pub(crate) fn choose(named: Option<&str>) -> Result<(wgpu::Adapter, Vec<String>)
     }
 }
 
-/// What decides about an adapter.
+/// Properties that decide about an adapter.
 struct Found {
     name: String,
     interface: wgpu::Backend,
@@ -58,7 +58,7 @@ impl Found {
         Found { name: info.name, interface: info.backend, kind: info.device_type, computes }
     }
 
-    /// The lower, the better.
+    /// Selection rank: lower is better.
     fn rank(&self) -> u32 {
         match self.kind {
             wgpu::DeviceType::DiscreteGpu => 0,
@@ -74,13 +74,13 @@ impl Found {
             wgpu::DeviceType::DiscreteGpu => "a discrete GPU",
             wgpu::DeviceType::IntegratedGpu => "an integrated GPU",
             wgpu::DeviceType::VirtualGpu => "a virtual GPU",
-            wgpu::DeviceType::Other => "an unknown sort of device",
+            wgpu::DeviceType::Other => "a device of unknown type",
             wgpu::DeviceType::Cpu => "software",
         }
     }
 }
 
-/// The position of the adapter to use, if one can be, and a reason for each.
+/// Returns the position of the selected adapter, if any, and a reason for each adapter.
 fn decide(found: &[Found], wanted: Option<&str>) -> (Option<usize>, Vec<String>) {
     let is_wanted =
         |found: &Found| wanted.is_none_or(|wanted| found.name.to_lowercase().contains(&wanted.to_lowercase()));
@@ -88,14 +88,18 @@ fn decide(found: &[Found], wanted: Option<&str>) -> (Option<usize>, Vec<String>)
     let chosen = usable.min_by_key(|(_, found)| found.rank()).map(|(position, _)| position);
     let reason = |(position, adapter): (usize, &Found)| {
         let verdict = match chosen.map(|chosen| &found[chosen]) {
-            _ if !adapter.computes => "not used: it has no compute shaders".into(),
-            _ if !is_wanted(adapter) => format!("not used: {:?} is asked for", wanted.unwrap_or_default()),
-            Some(_) if chosen == Some(position) && wanted.is_some() => "used: it is asked for by name".into(),
-            Some(_) if chosen == Some(position) && found.len() == 1 => "used: there is no other".into(),
-            Some(_) if chosen == Some(position) => "used: it is the best of its sort that comes first".into(),
-            Some(better) if better.rank() < adapter.rank() => format!("not used: {} is {}", better.name, better.kind()),
-            Some(first) => format!("not used: {} comes first", first.name),
-            None => "not used".into(),
+            _ if !adapter.computes => "not selected: no compute shaders".into(),
+            _ if !is_wanted(adapter) => {
+                format!("not selected: the name does not contain {:?}", wanted.unwrap_or_default())
+            }
+            Some(_) if chosen == Some(position) && wanted.is_some() => "selected by name".into(),
+            Some(_) if chosen == Some(position) && found.len() == 1 => "selected: the only adapter".into(),
+            Some(_) if chosen == Some(position) => "selected: the first adapter of the best type".into(),
+            Some(better) if better.rank() < adapter.rank() => {
+                format!("not selected: {} is {}", better.name, better.kind())
+            }
+            Some(first) => format!("not selected: {} is enumerated first", first.name),
+            None => "not selected".into(),
         };
         format!("{} ({}, {}): {verdict}", adapter.name, adapter.kind(), adapter.interface)
     };
@@ -122,19 +126,19 @@ mod tests {
         assert_eq!(
             reasons,
             [
-                "Soft (software, vulkan): not used: Big is a discrete GPU",
-                "Small (an integrated GPU, vulkan): not used: Big is a discrete GPU",
-                "Old (a discrete GPU, vulkan): not used: it has no compute shaders",
-                "Big (a discrete GPU, vulkan): used: it is the best of its sort that comes first",
-                "Twin (a discrete GPU, vulkan): not used: Big comes first",
+                "Soft (software, vulkan): not selected: Big is a discrete GPU",
+                "Small (an integrated GPU, vulkan): not selected: Big is a discrete GPU",
+                "Old (a discrete GPU, vulkan): not selected: no compute shaders",
+                "Big (a discrete GPU, vulkan): selected: the first adapter of the best type",
+                "Twin (a discrete GPU, vulkan): not selected: Big is enumerated first",
             ]
         );
         let (chosen, reasons) = decide(&found, Some("small"));
         assert_eq!(chosen, Some(1));
-        assert_eq!(reasons[1], "Small (an integrated GPU, vulkan): used: it is asked for by name");
-        assert_eq!(reasons[3], "Big (a discrete GPU, vulkan): not used: \"small\" is asked for");
+        assert_eq!(reasons[1], "Small (an integrated GPU, vulkan): selected by name");
+        assert_eq!(reasons[3], "Big (a discrete GPU, vulkan): not selected: the name does not contain \"small\"");
         let (chosen, reasons) = decide(&found[..1], None);
-        assert_eq!((chosen, &*reasons[0]), (Some(0), "Soft (software, vulkan): used: there is no other"));
+        assert_eq!((chosen, &*reasons[0]), (Some(0), "Soft (software, vulkan): selected: the only adapter"));
         assert_eq!(decide(&found, Some("none")).0, None);
     }
 }

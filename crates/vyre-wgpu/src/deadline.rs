@@ -1,9 +1,9 @@
 //! Deadlines of launches.
 //!
-//! The deadline of a launch is counted from the start of its first flight, and flights execute one after the other. A launch
-//! that has not ended by its deadline has a short time to stop by itself, because only then its report says which loop it was
-//! in. After that it is *overdue*: the host no longer waits for it, and the next flight counts as started, whatever the driver
-//! is doing.
+//! The deadline of a launch counts from the start of its first flight; flights execute in order. A launch that has not
+//! ended by its deadline gets [`GRACE`] to stop by itself, because only then its report names the loop it was in. After
+//! that it is *overdue*: the host stops waiting for it, and the next flight counts as started, whether or not the
+//! driver is done.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -28,14 +28,14 @@ impl Clock for Monotonic {
     }
 }
 
-/// State of a launch that has not ended, with respect to its deadline.
+/// State of an unfinished launch relative to its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Another flight executes, or the deadline is too far away to be a point in time.
+    /// Another flight is executing, or the deadline is not representable as an instant.
     Unlimited,
-    /// In time until then.
+    /// Before the deadline, which is at this time.
     InTime(Instant),
-    /// Past its deadline, but waited for until then.
+    /// Past the deadline, and waited for until this time.
     Late(Instant),
     /// No longer waited for.
     Overdue,
@@ -51,7 +51,7 @@ impl Verdict {
         }
     }
 
-    /// The time when the verdict changes.
+    /// Time at which the verdict changes.
     pub(crate) fn until(self) -> Option<Instant> {
         match self {
             Verdict::Unlimited | Verdict::Overdue => None,
@@ -60,7 +60,7 @@ impl Verdict {
     }
 }
 
-/// A launch that is dispatched in ranges of its workgroups, each in a flight of its own, so that it can be stopped in between.
+/// A launch dispatched in ranges of workgroups, each in a separate flight, so that it can be stopped between ranges.
 pub(crate) struct Ranges {
     deadline: Duration,
     first: OnceLock<Arc<Flight>>,
@@ -72,7 +72,7 @@ impl Ranges {
         Ranges { deadline, first: OnceLock::new(), stopped: AtomicBool::new(false) }
     }
 
-    /// Adds the flight of a range. The first one decides when the deadline is.
+    /// Adds the flight of a range. The deadline counts from the start of the first one.
     pub(crate) fn add(&self, flight: &Arc<Flight>) {
         let _ = self.first.set(flight.clone());
     }
@@ -109,7 +109,7 @@ mod tests {
     use crate::adapter::choose;
     use crate::device::{WgpuDevice, bind, request};
 
-    /// A clock that stands still but for what a test adds to it, and for a step at each look.
+    /// A clock that advances by what a test adds, and by `step` at each reading.
     struct Driven {
         now: Mutex<Instant>,
         step: Duration,
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Takes seconds to minutes of a software driver, whatever its deadline.
+    /// Takes a software driver seconds to minutes, whatever the deadline.
     const SLOW: &str = "program slow workgroup(1024) {
         write y: [u32]
         workgroup t: [u32; 1024]
@@ -203,7 +203,7 @@ mod tests {
         assert!(GRACE < Duration::from_secs(1), "an overdue launch is reported within a second");
     }
 
-    /// The driver is busy with the first launch all the time.
+    /// The driver is executing the first launch throughout.
     #[test]
     fn overdue_launches_are_not_waited_for_and_later_ones_queue_behind() {
         let clock = Driven::new(Duration::ZERO);
@@ -239,7 +239,7 @@ mod tests {
         wait(ticket);
         let mut results = (0..1000).map(|_| {
             let mut ticket = device.submit(vec![Command::Read(y.clone(), 4)])?;
-            // What is waited for is a flight of its own.
+            // Each read is a separate flight.
             ticket.wait(Some(Duration::ZERO)).map_or(Ok(()), |result| result.map(|_| ()))
         });
         let error = results.find_map(Result::err).expect("memory is not taken without end");
@@ -271,7 +271,7 @@ mod tests {
     fn ranges_after_the_deadline_are_skipped() {
         let hour = limits(Duration::from_secs(3600));
         assert_eq!(counted(&open(&Driven::new(Duration::ZERO)), 4_000_000, hour), (Outcome::Completed, 4_000_000));
-        // Every look at the clock takes a second, and a range takes one at least.
+        // Each clock reading advances by a second, and a range takes at least one reading.
         let device = open(&Driven::new(Duration::from_secs(1)));
         let (outcome, count) = counted(&device, 4_000_000, limits(Duration::from_secs(8)));
         assert!(matches!(outcome, Outcome::DeadlinePassed { .. }), "{outcome:?}");

@@ -1,6 +1,6 @@
-//! The device: an adapter of wgpu, its buffers and kernels, and batches of commands.
+//! The wgpu device: buffers, kernels, and batches of commands.
 //!
-//! A batch is prepared as a whole, so that it fails as a whole, and then recorded into the [stream](crate::stream).
+//! A batch is prepared completely before it is recorded into the [stream](crate::stream), so that it fails as a whole.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -29,7 +29,7 @@ use crate::lower::{self, BUDGET, ENTRY, GroupMapping, Source, Target, Variant};
 use crate::probe;
 use crate::stream::{self, Flight, GivenUp, Reporting, SMALL, Shape, Staging, Step, Stream};
 
-/// The GPU backend: the best adapter that wgpu finds.
+/// The GPU backend, on the best adapter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wgpu;
 
@@ -40,7 +40,7 @@ pub(crate) fn failed(reason: impl ToString) -> Error {
     Error::Backend { backend: NAME, reason: reason.to_string() }
 }
 
-/// Completes a future of wgpu. Outside of browsers they are ready at once.
+/// Completes a wgpu future. Outside of browsers they are ready immediately.
 pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -58,7 +58,7 @@ impl Backend for Wgpu {
     }
 
     fn description(&self) -> &'static str {
-        "GPUs by Vulkan, Metal or DirectX 12"
+        "GPUs through Vulkan, Metal or DirectX 12"
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
@@ -67,7 +67,7 @@ impl Backend for Wgpu {
     }
 }
 
-/// The GPU backend on the best of the adapters that have this in their names, unless `VYRE_ADAPTER` names another.
+/// The GPU backend on the best adapter whose name contains this text, unless `VYRE_ADAPTER` is set.
 #[derive(Clone, Debug)]
 pub struct Adapter(pub String);
 
@@ -86,13 +86,13 @@ impl Backend for Adapter {
     }
 }
 
-/// The GPU backend on one adapter of [`adapters`], whatever `VYRE_ADAPTER` names.
+/// The GPU backend on one of [`adapters`], regardless of `VYRE_ADAPTER`.
 #[derive(Clone, Debug)]
 pub struct Enumerated {
     adapter: wgpu::Adapter,
     /// Name of the adapter.
     pub name: String,
-    /// Name and version of its driver, as far as the driver tells.
+    /// Name and version of its driver, as far as the driver reports them.
     pub driver: String,
     /// Interface to the driver: `vulkan`, `metal` or `dx12`.
     pub interface: String,
@@ -122,8 +122,8 @@ impl Backend for Enumerated {
     }
 }
 
-/// The GPU backend on a device that the caller uses for other things, too. vyre takes over the callback for its loss; the
-/// caller's handler of uncaptured errors stays, and sees none of vyre's.
+/// The GPU backend on a device of the application. vyre replaces its device-lost callback; the application's handler of
+/// uncaptured errors stays, and sees no errors of vyre.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// The device.
@@ -138,7 +138,7 @@ impl Backend for Shared {
     }
 
     fn description(&self) -> &'static str {
-        "a GPU that is used for other things, too"
+        "a GPU device of the application"
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
@@ -146,7 +146,7 @@ impl Backend for Shared {
     }
 }
 
-/// A device of an adapter, with everything that can be used.
+/// Requests a device with every feature and limit that vyre can use.
 pub(crate) fn request(adapter: &wgpu::Adapter) -> Result<(wgpu::Device, wgpu::Queue), Error> {
     let wanted = wgpu::Features::SHADER_F64
         | wgpu::Features::SHADER_INT64
@@ -172,7 +172,7 @@ pub(crate) struct WgpuDevice {
     capabilities: Capabilities,
     target: Target,
     limits: wgpu::Limits,
-    /// What is bound to objects without elements.
+    /// Bound to objects without elements.
     nothing: wgpu::Buffer,
     fold: OnceLock<Arc<WgpuKernel>>,
     patch: OnceLock<Arc<WgpuKernel>>,
@@ -182,9 +182,9 @@ pub(crate) struct WgpuDevice {
 struct WgpuKernel {
     program: Validated<Program>,
     source: Source,
-    /// Of most launches. Only which loops use fuel depends on the launch.
+    /// Control block layout of most launches. Only the loops that use fuel depend on the launch.
     control: Arc<Control>,
-    /// One for each sort of launches that there was.
+    /// Pipelines, by variant of the launch.
     pipelines: Mutex<HashMap<Variant, Pipeline>>,
 }
 
@@ -208,7 +208,7 @@ fn buffer(memory: &Arc<dyn Memory>) -> &wgpu::Buffer {
 impl WgpuDevice {
     fn of_adapter(adapter: &wgpu::Adapter, reasons: Vec<String>) -> Result<Box<dyn Device>, Error> {
         let (device, queue) = request(adapter)?;
-        // Errors are asked for where they can happen; what slips through must not end the process.
+        // Errors are captured by scopes where they can occur; others must not end the process.
         device.on_uncaptured_error(Arc::new(|_| {}));
         WgpuDevice::open(device, queue, reasons)
     }
@@ -216,7 +216,7 @@ impl WgpuDevice {
     fn open(device: wgpu::Device, queue: wgpu::Queue, reasons: Vec<String>) -> Result<Box<dyn Device>, Error> {
         let mut device = WgpuDevice::new(device, queue, Arc::new(Monotonic))?;
         let mut findings = probe::run(&device)?;
-        // What the driver does not do by itself can be asked for in other words.
+        // Enables the workarounds for operations that the driver rounds incorrectly.
         let Floats { exact_f32, fused_fma, .. } = findings.floats;
         let has_f64 = device.capabilities.types.contains(Type::F64);
         let before = device.target;
@@ -246,14 +246,14 @@ impl WgpuDevice {
         let limits = device.limits();
         let stream = Stream::new(device, queue, clock)?;
         let nothing = stream.create(16, wgpu::BufferUsages::STORAGE)?;
-        // Its loops silently end after so many trips.
+        // The driver silently ends loops after a fixed number of trips.
         let loop_budget = info.name.starts_with("llvmpipe");
         let max_loop_trips = if loop_budget { 65_535 } else { MOST_TRIPS };
         let capabilities = capabilities(&info, features, &limits, software, max_loop_trips);
         let target = Target {
             loop_budget,
             atomics_64: capabilities.atomics_64,
-            // Mesa's software driver needs all of them, in all versions so far. Of others it is found out.
+            // Mesa's software driver needs all workarounds, in all versions so far. Other drivers are probed.
             veil_floats: loop_budget,
             veil_counters: loop_budget,
             emulate_fma: loop_budget && capabilities.types.contains(Type::F64),
@@ -278,7 +278,7 @@ impl WgpuDevice {
         Ok(WgpuKernel { program: program.clone(), source, control, pipelines })
     }
 
-    /// The pipeline of a kernel for a sort of launches.
+    /// Returns the pipeline of a kernel for a variant of launches.
     fn pipeline_of(&self, kernel: &WgpuKernel, variant: Variant) -> Result<Pipeline, Error> {
         let mut pipelines = kernel.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = pipelines.get(&variant) {
@@ -346,17 +346,17 @@ impl WgpuDevice {
         })
     }
 
-    /// A module without wgpu's runtime checks.
+    /// Creates a shader module without wgpu's runtime checks.
     #[allow(unsafe_code)]
     fn trusted(&self, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
-        // SAFETY: the module comes from our own lowering of a validated program. It compares every index with the length of
-        // its object before it uses it, and the host binds at least that many elements; every divisor is made to be neither
-        // zero nor the −1 that overflows; every loop takes fuel and ends without it, unless the number of its trips is known to
-        // be small; and it has no ray queries and no mesh shaders. These are all the conditions of `unchecked`.
+        // SAFETY: the module comes from our own lowering of a validated program. It compares every index with the
+        // length of its object before use, and the host binds at least that many elements; divisors are replaced where
+        // they are 0, or −1 with overflow; every loop consumes fuel and ends without it, unless its trip count is known
+        // to be small; and it has no ray queries and no mesh shaders. These are all the conditions of `unchecked`.
         unsafe { self.stream.device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
     }
 
-    /// A kernel that the device itself uses.
+    /// Returns an internal kernel of the device, compiled on first use.
     fn own<'a>(&self, place: &'a OnceLock<Arc<WgpuKernel>>, source: &str) -> Result<&'a Arc<WgpuKernel>, Error> {
         if let Some(known) = place.get() {
             return Ok(known);
@@ -367,7 +367,7 @@ impl WgpuDevice {
     }
 }
 
-/// Bytes of each binding but the last, where an object has several.
+/// Size of each binding but the last, for objects with several bindings.
 fn binding_bytes(limits: &wgpu::Limits) -> u64 {
     1 << limits.max_storage_buffer_binding_size.max(1).ilog2()
 }
@@ -383,7 +383,7 @@ fn capabilities(
     let mut types = vec![Type::Bool, Type::I32, Type::U32, Type::F32];
     if has(wgpu::Features::SHADER_INT64) {
         types.extend([Type::I64, Type::U64]);
-        // The bits of an f64 are looked at as an integer.
+        // The bits of an f64 are accessed as a 64-bit integer.
         if has(wgpu::Features::SHADER_F64) {
             types.push(Type::F64);
         }
@@ -400,13 +400,13 @@ fn capabilities(
         kind: if software { DeviceKind::SoftwareGpu } else { DeviceKind::Gpu },
         types: TypeSet::of(&types),
         atomics_64: has(wgpu::Features::SHADER_INT64_ATOMIC_ALL_OPS),
-        // Half of an atomic of 64 bits cannot be reached.
+        // The halves of a 64-bit atomic cannot be accessed.
         mixed_atomics_64: false,
         subgroup_size,
         max_workgroup_size: std::array::from_fn(|axis| size[axis].min(limits::WORKGROUP_SIZE[axis])),
         max_workgroup_invocations: device.max_compute_invocations_per_workgroup,
         max_workgroup_bytes: u64::from(device.max_compute_workgroup_storage_size),
-        // One is the control block.
+        // One binding is the control block.
         max_storage_objects: device.max_storage_buffers_per_shader_stage.saturating_sub(1),
         // An object may have several bindings.
         max_binding_bytes: device.max_buffer_size.min(u64::from(u32::MAX)),
@@ -417,7 +417,7 @@ fn capabilities(
         instruction_set: None,
         independent_groups: false,
         reasons: Vec::new(),
-        // Until they have been tried.
+        // Replaced by the results of the probe.
         floats: Floats { exact_f32: false, fused_fma: false, subnormals: false, infinities_and_nans: false },
     }
 }
@@ -445,7 +445,7 @@ impl Device for WgpuDevice {
         self.stream.check_lost()?;
         let stream = &self.stream;
         stream.make_room()?;
-        // Pipelines are compiled here, before the recorder is locked.
+        // Pipelines are compiled before the recorder is locked.
         let mut batch = Batch { device: self, steps: Vec::new(), launches: Vec::new(), reads: Vec::new() };
         for command in commands {
             match command {
@@ -496,7 +496,7 @@ fn kernel_of(launch: &Launch) -> Arc<WgpuKernel> {
     kernel.downcast().expect("the driver keeps devices apart")
 }
 
-/// How many lines a launch can print, and the words of its report, if it makes one.
+/// Number of trace lines of a launch, and words of its report, 0 without one.
 fn report_words(control: &Control, limits: Limits) -> (u32, u32) {
     let line_words = control.line_words();
     let lines = match control.prints.is_empty() {
@@ -506,7 +506,7 @@ fn report_words(control: &Control, limits: Limits) -> (u32, u32) {
     (lines, control.trace() + lines * line_words)
 }
 
-/// A batch that is being prepared.
+/// A batch in preparation.
 struct Batch<'d> {
     device: &'d WgpuDevice,
     steps: Vec<Step>,
@@ -514,37 +514,37 @@ struct Batch<'d> {
     reads: Vec<Read>,
 }
 
-/// What a read gives: some bytes of a staging buffer.
+/// Result of a read: a range of bytes of a staging buffer.
 struct Read {
     staging: Arc<Staging>,
     bytes: std::ops::Range<usize>,
     alignment: usize,
 }
 
-/// A launch whose report is not there yet.
+/// A submitted launch whose report is pending.
 struct Launched {
     kernel: Arc<WgpuKernel>,
     control: Arc<Control>,
-    /// Which steps its dispatches are; none if there is nothing to run.
+    /// Steps of its dispatches; empty if there is nothing to run.
     steps: std::ops::Range<usize>,
     flights: Vec<Arc<Flight>>,
-    /// Where the report is, if the kernel makes one.
+    /// Location of the report, if the kernel makes one.
     report: Option<ReportPlace>,
-    /// Where the shape of an indirect grid is.
+    /// Location of the shape of an indirect grid.
     shape: Option<Arc<Staging>>,
     lines: u32,
     deadline: Option<Duration>,
-    /// Ranges of workgroups that are skipped after the deadline, if it is dispatched in ranges.
+    /// Ranges of workgroups that are skipped after the deadline, if the launch is dispatched in ranges.
     ranges: Option<Arc<Ranges>>,
-    /// It was seen to be unfinished after its deadline.
+    /// It was seen unfinished after its deadline.
     is_late: bool,
-    /// Whether it is the deadline that decides how many trips a loop may take.
+    /// The deadline, not the fuel, limits the loop trips.
     in_time: bool,
 }
 
-/// Where the report of a launch is.
+/// Location of a launch's report.
 enum ReportPlace {
-    /// Among those of its flight.
+    /// In the report buffer of its flight.
     Flight(stream::Report),
     /// In a copy of the buffer that several dispatches share.
     Copy(Arc<Staging>),
@@ -565,20 +565,21 @@ impl Launched {
     }
 }
 
-/// Workgroups that are dispatched at once, at most: with those that folding adds, they have numbers of 32 bits.
+/// Most workgroups of one dispatch: including those that folding adds, linear indices fit into 32 bits.
 const MOST_GROUPS: u64 = 1 << 30;
 
-/// Ranges of a launch with a deadline, at most.
+/// Most ranges of a launch with a deadline.
 const MOST_RANGES: u64 = 32;
 
-/// Workgroups of such a range, at least: fewer would leave parts of a GPU idle.
+/// Fewest workgroups of such a range: fewer would leave parts of a GPU idle.
 const RANGE_GROUPS: u64 = 1024;
 
-/// Loop trips of all invocations of such a range together, at least: fewer take less time than to hand over a range.
+/// Fewest loop trips of such a range, over all invocations: fewer take less time than submitting a range.
 const RANGE_TRIPS: u64 = 1 << 18;
 
-/// Splits workgroups into ranges of equal length but for the last. A launch with a deadline has ranges that can be stopped in
-/// between, unless it is small: `invocations` of a workgroup take `trips` loop trips each, if that is known.
+/// Splits workgroups into ranges of equal length, except for the last. A launch with a deadline is split so that it can
+/// be stopped between ranges, unless it is small: `invocations` of a workgroup take `trips` loop trips each, if that is
+/// known.
 fn ranges(total: u32, invocations: u32, trips: Option<u64>, has_deadline: bool) -> impl Iterator<Item = (u32, u32)> {
     let total = u64::from(total);
     let length = match has_deadline {
@@ -591,18 +592,18 @@ fn ranges(total: u32, invocations: u32, trips: Option<u64>, has_deadline: bool) 
     (0..total).step_by(length as usize).map(move |first| (first as u32, length.min(total - first) as u32))
 }
 
-/// Trips that one invocation may take, whatever the budget. It keeps a loop that never ends within seconds: on a software
-/// adapter a trip takes a nanosecond or more, on a GPU less, but there a watchdog resets the device.
+/// Loop trips that one invocation may take, regardless of fuel. Limits an infinite loop to seconds: a trip takes a
+/// nanosecond or more on a software adapter, less on a GPU, where otherwise a watchdog resets the device.
 const MOST_TRIPS: u64 = 1 << 26;
 
-/// The same for loops that a workgroup goes through together: each trip may have barriers.
+/// The same for loops that a workgroup executes together, whose trips may contain barriers.
 const MOST_GROUP_TRIPS: u64 = 1 << 22;
 
-/// Words of the trace that are allocated at most.
+/// Largest trace that is allocated, in words.
 const MOST_TRACE_WORDS: usize = 1 << 22;
 
 impl Batch<'_> {
-    /// Copies words of a buffer, as they are now, for the host.
+    /// Copies words of a buffer to a staging buffer, in stream order.
     fn stage(&mut self, source: &wgpu::Buffer, start: u64, bytes: u64) -> Result<Arc<Staging>, Error> {
         let staging = self.device.stream.staging(bytes)?;
         self.steps.push(Step::Read { source: source.clone(), start, staging: staging.clone() });
@@ -644,7 +645,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Writes bytes that are not whole words; neighbours keep theirs.
+    /// Writes bytes that are not whole words, without changing their neighbours.
     fn patch(&mut self, range: &Range, data: &[u8]) -> Result<(), Error> {
         const SOURCE: &str = include_str!("programs/patch.vyre");
         let kernel = self.device.own(&self.device.patch, SOURCE)?.clone();
@@ -732,7 +733,7 @@ impl Batch<'_> {
                 }
             }
         }
-        // The square of it has 32 bits.
+        // Its square fits into 32 bits.
         let most_groups = device.limits.max_compute_workgroups_per_dimension.min(0xffff);
         let mut total = 0;
         match groups {
@@ -745,7 +746,7 @@ impl Batch<'_> {
             }
             Groups::Indirect(_) => {}
         }
-        // No trip takes less than a nanosecond.
+        // A trip takes at least a nanosecond.
         let in_time = limits.deadline.map_or(u64::MAX, |deadline| deadline.as_nanos() as u64).max(1 << 16);
         let most = if device.target.loop_budget { BUDGET } else { MOST_TRIPS };
         let most_together = if device.target.loop_budget { BUDGET } else { MOST_GROUP_TRIPS };
@@ -802,7 +803,7 @@ impl Batch<'_> {
         let variant = Variant { mapping, parts, counted: trips.is_some(), lengths, bindings: counts };
         let Pipeline { pipeline, layout, control } = device.pipeline_of(kernel, variant)?;
 
-        // A program that has both sorts of loops has half for each.
+        // A program with both kinds of loops splits the budget in halves.
         let shared = if device.target.loop_budget && control.both_fuels { 2 } else { 1 };
         let fuel = |most: u64| limits.fuel.min((most - trips.unwrap_or(0)) / shared).min(in_time) as u32;
         launched.in_time = in_time < most.min(limits.fuel);
@@ -817,7 +818,7 @@ impl Batch<'_> {
             report[report::LOWEST as usize] = u32::MAX;
             report
         });
-        // Dispatches of one launch report as one.
+        // Dispatches of one launch share a report.
         let shared = match &report {
             Some(report) if in_ranges => {
                 let bytes: Vec<u8> = report.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -853,8 +854,8 @@ impl Batch<'_> {
         Ok(launched)
     }
 
-    /// Works out the grid of an indirect launch on the device: three words as the caller sees it and their product, three
-    /// words as it is launched, and whether it is too large.
+    /// Computes the grid of an indirect launch on the device: three words as requested and their product, three words
+    /// as launched, and a flag that it is too large.
     fn fold(&mut self, range: &Range, program: &Program, most: u32) -> Result<wgpu::Buffer, Error> {
         const SOURCE: &str = include_str!("programs/fold.vyre");
         let device = self.device;
@@ -870,12 +871,12 @@ impl Batch<'_> {
     }
 }
 
-/// Whether a range begins and ends with a word: only such can be copied.
+/// Returns whether a range consists of whole words: only those can be copied.
 fn are_words(range: &Range) -> bool {
     range.start.is_multiple_of(4) && range.bytes.is_multiple_of(4)
 }
 
-/// Arguments of a program of the device itself, in the order of its objects.
+/// Arguments of an internal program, in the order of its objects.
 pub(crate) fn bind(
     program: &Validated<Program>,
     given: impl IntoIterator<Item = Argument<Range>>,
@@ -887,7 +888,7 @@ pub(crate) fn bind(
     })
 }
 
-/// A grid that holds this many workgroups, with at most so many in each dimension, and as few more as possible.
+/// Returns a grid of at least `total` workgroups with at most `most` in each dimension, and the fewest extra ones.
 fn fold(total: u32, most: u32) -> [u32; 3] {
     let (total, most) = (u64::from(total), u64::from(most));
     let planes = total.div_ceil(most * most);
@@ -898,7 +899,7 @@ fn fold(total: u32, most: u32) -> [u32; 3] {
 
 struct WgpuTicket {
     stream: Arc<Stream>,
-    /// What the batch was recorded into, in order; empty if there was nothing to do.
+    /// Flights that the batch was recorded into, in order; empty if there was nothing to do.
     flights: Vec<Arc<Flight>>,
     launches: Vec<Launched>,
     reads: Vec<Read>,
@@ -932,7 +933,7 @@ impl Ticket for WgpuTicket {
                 self.give_up(GivenUp::Overdue(now));
                 return Some(self.complete());
             }
-            // However short the time, what has ended is noticed.
+            // Polls at least once, even with a zero timeout.
             if polled && end.is_some_and(|end| now >= end) {
                 return None;
             }
@@ -945,14 +946,14 @@ impl Ticket for WgpuTicket {
     }
 
     fn cancel(&mut self) {
-        // What the driver has cannot be taken back, but the caller does not wait for it.
+        // Submitted work cannot be revoked, but the caller stops waiting for it.
         self.is_cancelled = true;
         self.give_up(GivenUp::Cancelled);
     }
 }
 
 impl WgpuTicket {
-    /// The first flight that has not ended.
+    /// Returns the first unfinished flight.
     fn unfinished(&self) -> Result<Option<Arc<Flight>>, Error> {
         for flight in &self.flights {
             if !self.stream.look(flight)? {
@@ -962,10 +963,10 @@ impl WgpuTicket {
         Ok(None)
     }
 
-    /// No longer waits for what has not ended.
+    /// Stops waiting for unfinished flights.
     fn give_up(&self, why: GivenUp) {
         self.launches.iter().filter_map(|launch| launch.ranges.as_ref()).for_each(|ranges| ranges.stop());
-        // Those behind it have not started.
+        // Later flights have not started.
         if let Some(flight) = self.flights.iter().find(|flight| !flight.is_done()) {
             flight.give_up(why);
         }
@@ -1012,7 +1013,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
 }
 
-/// Turns the words of a report into what they mean.
+/// Decodes the words of a report.
 fn decode(control: &Control, words: &[u32], capacity: u32, time: Duration) -> Report {
     let lines = words[report::LINES as usize];
     let kept = lines.min(capacity);

@@ -1,9 +1,9 @@
-//! Programs as shader source: the module that the device would run, written by naga.
+//! Shader text: the module that the device would run, in a shader language, written by naga.
 //!
-//! No device is asked, so the size of subgroups is left open, and no driver's loop budget is kept to. The grid is one that the
-//! device can launch as it is, and objects begin where their bindings do. Objects without a declared length have as many
-//! elements as each other, a multiple of four, and loops that count end soon: so it is in most launches, and the device has other
-//! modules for the rest.
+//! Independent of any device: the subgroup size is open, and there is no driver loop budget. Emits the variant that
+//! most launches use: a grid within device limits, objects at the start of their bindings, equal lengths of objects
+//! without a declared length, a multiple of four, and short counted loops. The device has other variants for other
+//! launches.
 
 use naga::back::{glsl, hlsl, msl, spv, wgsl};
 use naga::proc::BoundsCheckPolicies;
@@ -18,19 +18,19 @@ use crate::lower::{self, ENTRY, GroupMapping, Source, Variant};
 /// A shader language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// WebGPU's language. 64-bit types and f64 are naga's extensions.
+    /// WGSL. 64-bit integers and f64 are extensions of naga.
     Wgsl,
-    /// Vulkan's binary form, version 1.3.
+    /// SPIR-V 1.3 for Vulkan.
     SpirV,
-    /// Metal's language, version 2.4.
+    /// Metal Shading Language 2.4.
     Msl,
-    /// DirectX's language, shader model 6.6.
+    /// HLSL, shader model 6.6.
     Hlsl,
-    /// OpenGL's language, version 4.50.
+    /// GLSL 4.50.
     Glsl,
 }
 
-/// What [`emit`] gives.
+/// Result of [`emit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Emitted {
     /// Source text.
@@ -40,10 +40,10 @@ pub enum Emitted {
 }
 
 impl Target {
-    /// Every target.
+    /// All targets.
     pub const ALL: [Target; 5] = [Target::Wgsl, Target::SpirV, Target::Msl, Target::Hlsl, Target::Glsl];
 
-    /// The name by which it is asked for.
+    /// Name of the target on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Target::Wgsl => "wgsl",
@@ -54,12 +54,12 @@ impl Target {
         }
     }
 
-    /// The target with this name.
+    /// Returns the target with this name.
     pub fn from_name(name: &str) -> Option<Target> {
         Target::ALL.into_iter().find(|target| target.name() == name)
     }
 
-    /// Types of values that it has.
+    /// Supported value types.
     const fn types(self) -> TypeSet {
         match self {
             Target::Wgsl | Target::SpirV | Target::Hlsl => TypeSet::ALL,
@@ -68,7 +68,7 @@ impl Target {
         }
     }
 
-    /// Whether it has all the 64-bit atomics.
+    /// Returns whether all 64-bit atomics are supported.
     const fn atomics_64(self) -> bool {
         matches!(self, Target::Wgsl | Target::SpirV | Target::Hlsl)
     }
@@ -80,7 +80,7 @@ impl Target {
 /// [`Error::Unsupported`] if the language lacks something that the program needs.
 pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Error> {
     check(program, target)?;
-    // naga writes no other language with overrides.
+    // naga writes overrides in WGSL only.
     let options = lower::Target { atomics_64: target.atomics_64(), overrides: target == Target::Wgsl, ..PLAIN };
     let source = Source::of(program)?;
     let module = source.lower(options, source.usual()).module;
@@ -121,10 +121,10 @@ pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Err
     }
 }
 
-/// Directives in front of WGSL. WGSL's own uniformity analysis knows workgroup-uniform control flow only, and takes no result of a subgroup
-/// operation for uniform, so it rejects subgroup operations where subgroups of a workgroup take different paths. It has to be turned off for
-/// them: the validator has proved that their control flow is uniform for the subgroup (V030), and the lowering keeps it so. For barriers,
-/// WGSL's rule stays on.
+/// Directives in front of WGSL. WGSL's uniformity analysis knows workgroup-uniform control flow only, and treats
+/// results of subgroup operations as non-uniform, so it rejects subgroup operations where subgroups of a workgroup take
+/// different paths. The diagnostic is turned off for them: the validator has proved that their control flow is
+/// subgroup-uniform (V030), and the lowering preserves it. The diagnostic for barriers stays on.
 fn wgsl_directives(program: &Program) -> &'static str {
     match program.contains(program.body(), |op| matches!(op, Op::Subgroup(_))) {
         true => "diagnostic(off, subgroup_uniformity);\n",
@@ -132,14 +132,14 @@ fn wgsl_directives(program: &Program) -> &'static str {
     }
 }
 
-/// Lowers a program for devices of every sort that the lowering knows, and has naga check the modules. Nothing is kept: this
-/// is how the lowering is tested where there are no such devices.
+/// Lowers a program for all kinds of devices that the lowering distinguishes, validates the modules with naga, and
+/// discards them. Tests the lowering without such devices.
 ///
 /// # Errors
-/// [`Error::Backend`] if naga finds something wrong, which would be a mistake of the lowering.
+/// [`Error::Backend`] if naga rejects a module, which is a bug of the lowering.
 pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
     let plain = lower::Target { subgroup_size: Some(32), overrides: true, ..PLAIN };
-    // As on Mesa's software driver, but for the atomics, without which programs that use them are not lowered.
+    // As for Mesa's software driver, but with 64-bit atomics, so that programs that use them can be lowered.
     let software = lower::Target {
         loop_budget: true,
         veil_floats: true,
@@ -168,7 +168,7 @@ pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A device of which nothing is known; it can bind what all can.
+/// Target without known properties, with the binding limits that every device has.
 const PLAIN: lower::Target = lower::Target {
     loop_budget: false,
     atomics_64: true,
@@ -180,7 +180,7 @@ const PLAIN: lower::Target = lower::Target {
     overrides: false,
 };
 
-/// The module has its own checks.
+/// The module contains its own checks.
 const UNCHECKED: BoundsCheckPolicies = BoundsCheckPolicies {
     index: naga::proc::BoundsCheckPolicy::Unchecked,
     buffer: naga::proc::BoundsCheckPolicy::Unchecked,
@@ -219,7 +219,7 @@ fn failed(target: Target, error: impl std::error::Error) -> Error {
     Error::Backend { backend: "naga", reason }
 }
 
-/// Whether the language has everything that the program needs.
+/// Returns an error if the language lacks something that the program needs.
 fn check(program: &Validated<Program>, target: Target) -> Result<(), Error> {
     let all = Capabilities::unlimited(target.name().into(), DeviceKind::Gpu, 32);
     let has = Capabilities { types: target.types(), atomics_64: target.atomics_64(), mixed_atomics_64: false, ..all };

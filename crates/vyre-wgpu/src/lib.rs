@@ -1,8 +1,8 @@
 //! The GPU backend: vyre programs become naga modules and run through wgpu on Vulkan, Metal or DirectX 12.
 //!
-//! Data goes one way: [`lower`](self) turns a validated program into a `naga::Module`, the device hands that to wgpu and runs
-//! it, and [`emit`] gives it to naga's writers instead. What wgpu's own runtime checks would do is part of the lowered
-//! module, with the meaning that vyre gives it, so they are turned off.
+//! [`lower`](self) turns a validated program into a `naga::Module`. The device passes the module to wgpu and runs it;
+//! [`emit`] passes it to naga's writers instead. Bounds checks, loop limits and division checks are part of the lowered
+//! module, with vyre's semantics, so wgpu's own runtime checks are turned off.
 
 mod adapter;
 mod code_permission;

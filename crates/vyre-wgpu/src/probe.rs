@@ -1,4 +1,4 @@
-//! Driver probe: a small kernel, through the same lowering as everything else, over numbers that are hard to round and a loop
+//! Driver probe: runs a small kernel, lowered like any other, on numbers whose results are hard to round, and a loop
 //! whose counter wraps around.
 
 use vyre_driver::backend::{Command, Device, Groups, Launch, Range};
@@ -8,7 +8,7 @@ use vyre_foundation::{text, validate};
 
 use crate::device::bind;
 
-/// Three numbers of each invocation, and what it makes of them. Few objects, because some devices have no more.
+/// Stores results of each invocation for its three numbers. Uses few objects, because some devices limit them.
 const PROGRAM: &str = include_str!("programs/probe.vyre");
 
 /// Results of the probe.
@@ -19,7 +19,7 @@ pub(crate) struct Findings {
     pub(crate) wrapping_counters: bool,
 }
 
-/// What the results should be, in the order in which they are stored.
+/// Expected results, in the order in which they are stored.
 fn expected(a: f32, b: f32, c: f32) -> [f32; RESULTS] {
     let there = a + b - a;
     let back = there + a - a;
@@ -28,16 +28,17 @@ fn expected(a: f32, b: f32, c: f32) -> [f32; RESULTS] {
     [a + b, a * b, a / b, a.sqrt(), a * b + c, seen, other, a.mul_add(b, c), a.to_bits() as f32, 6.0]
 }
 
-/// Results of an invocation.
+/// Number of results of an invocation.
 const RESULTS: usize = 10;
 
-/// Which of the results is that of fma.
+/// Position of the `fma` result.
 const FUSED: usize = 7;
 
-/// Which of the results is the trip count.
+/// Position of the trip count.
 const TRIPS: usize = 9;
 
-/// Runs the probe. A device that fails it in some class is still a device: its floats are compared less strictly.
+/// Runs the probe. A device that fails for a class of operations is still usable: its floats are compared less
+/// strictly.
 pub(crate) fn run(device: &dyn Device) -> Result<Findings, Error> {
     let inputs = inputs();
     let program = validate::program(text::parse(PROGRAM)?.programs.remove(0))?;
@@ -68,7 +69,7 @@ pub(crate) fn run(device: &dyn Device) -> Result<Findings, Error> {
                 continue;
             }
             let numbers = [a, b, c, expected];
-            // A failure belongs to the first class that could explain it.
+            // Attributes a failure to the first class that could explain it.
             if operation == TRIPS {
                 wrapping_counters = false;
             } else if operation == FUSED && same(found, a * b + c) {
@@ -91,8 +92,8 @@ fn same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
 
-/// Triples of numbers: special ones in all combinations, and pseudo-random significands, whose quotients, roots and sums of
-/// products are rarely exact.
+/// Triples of numbers: special values in all combinations, and pseudo-random significands whose quotients, roots and
+/// sums of products are rarely exact.
 fn inputs() -> Vec<[f32; 3]> {
     let special = [
         0.0,
@@ -123,7 +124,7 @@ fn inputs() -> Vec<[f32; 3]> {
     };
     for _ in 0..512 {
         let [a, b] = [random(), random()];
-        // Almost cancels the product, so that rounding it first shows.
+        // Nearly cancels the product, which exposes an intermediate rounding.
         inputs.push([a, b, -(a * b)]);
         inputs.push([a, b, random()]);
     }

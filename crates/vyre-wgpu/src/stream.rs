@@ -1,18 +1,17 @@
-//! The stream of commands to a device.
+//! Command stream of a device: recording, submission and completion of commands.
 //!
-//! The commands of all submissions are recorded into one command buffer, which is handed to the driver when the device has nothing
-//! to do, when somebody waits for it, or when enough has come together. What was handed over at once is a *flight*. Recording one
-//! overlaps with the execution of those before, of which the driver has a few at most; the others are held until it has ended
-//! one. Handing over never waits. A thread goes on with flights that are held, unless waiting callers come first. Ranges of a
-//! launch with a [deadline](crate::deadline) are flights that are skipped once the deadline has passed.
+//! The commands of all submissions are recorded into one command buffer, which is submitted to the driver when the
+//! device is idle, when a caller waits for it, or when it is full. A submitted command buffer is a *flight*. Recording
+//! overlaps with the execution of earlier flights, of which the driver has at most [`MOST_FLIGHTS`]; later ones are
+//! held until one ends. Submitting never blocks. Held flights are submitted by waiting callers, or by a helper thread.
+//! Ranges of a launch with a [deadline](crate::deadline) are flights that are skipped after the deadline.
 //!
-//! A flight that is overdue stays with the driver. Later ones queue behind it, up to [`MOST_HELD`]; then the device counts as
-//! lost. When the device is closed, a thread waits for the driver instead of the caller.
+//! An overdue flight stays with the driver. Later ones queue behind it, up to [`MOST_HELD`]; beyond that the device
+//! counts as lost. When the device is closed meanwhile, a thread waits for the driver instead of the caller.
 //!
-//! What the host says to the kernels of a flight is gathered here, and put into one buffer before the flight; so is what kernels
-//! report, in another that is copied for the host after it. Both buffers are the same for all flights: flights are executed in
-//! order. What is read goes to a staging buffer of its own at its place in the order. Staging buffers are used again, those for
-//! what the host writes as well.
+//! Kernel parameters of a flight are gathered and written to one buffer before it; kernel reports go to another, which
+//! is copied for the host after it. All flights share both buffers, because they execute in order. Reads go to separate
+//! staging buffers, in stream order. Staging buffers for reads and writes are pooled.
 //!
 //! Where a device has timestamps, they are taken around the dispatches between two copies.
 
@@ -26,55 +25,55 @@ use vyre_driver::Error;
 use crate::deadline::{Clock, Ranges};
 use crate::device::{failed, ready};
 
-/// Dispatches and copies of a flight, at most.
+/// Most dispatches and copies of a flight.
 const MOST_STEPS: usize = 512;
-/// Bytes that the writes of a flight hold, about.
+/// Approximate limit of the bytes written by a flight.
 const MOST_BYTES: u64 = 64 << 20;
-/// Flights that a GPU has not finished, at most. A driver in software has one: Mesa's blocks a submission until the one before
-/// has been executed.
+/// Most flights submitted to a GPU and unfinished. Software drivers get one: Mesa's blocks a submission until the
+/// previous one has been executed.
 const MOST_FLIGHTS: usize = 4;
 /// The same for ranges of a launch: one executes, and the next is ready.
 const RANGES_IN_FLIGHT: usize = 2;
-/// Flights that are held behind ranges or an overdue flight, at most.
+/// Most flights held behind ranges or an overdue flight.
 const MOST_HELD: usize = 64;
-/// Longest wait for the driver at a time.
+/// Longest single wait for the driver.
 const SLICE: Duration = Duration::from_millis(50);
-/// Bytes of the buffers for what the host and the kernels of a flight say.
+/// Size of the parameter and report buffers of flights.
 const ARENA: u64 = 1 << 20;
-/// Steps of a flight whose timestamps are read. With more of them, what the whole flight took says as much.
+/// Most timed passes of a flight. With more, the duration of the whole flight is precise enough.
 const MOST_TIMED: usize = 64;
-/// Passes of a flight, at most.
+/// Most passes of a flight.
 const MOST_PASSES: u32 = 64;
-/// Bytes of staging buffers that are kept for later, for each direction.
+/// Most bytes of pooled staging buffers, for each direction.
 const MOST_IDLE: u64 = 64 << 20;
 
-/// A device of wgpu and what is on its way to it.
+/// A wgpu device and its pending commands.
 pub(crate) struct Stream {
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
-    /// Why the device was lost, if it was.
+    /// Reason of a device loss.
     lost: Arc<Mutex<Option<String>>>,
     recorder: Mutex<Recorder>,
-    /// Staging buffers that nobody uses: for what is read, and, mapped, for what is written.
+    /// Pool of staging buffers for reads, and of mapped ones for writes.
     idle: Mutex<Vec<wgpu::Buffer>>,
     idle_uploads: Mutex<Vec<wgpu::Buffer>>,
     timer: Option<Timer>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Flights that the driver has not finished, at most.
+    /// Most unfinished flights of the driver.
     most_flights: usize,
-    /// Tells the thread that closes the device that the other handles are gone; dropped after them, as the last field.
+    /// Signals the closing thread that the other handles are gone; dropped after them, as the last field.
     closing: Option<std::sync::mpsc::Sender<()>>,
 }
 
-/// The timestamps of a flight.
+/// Timestamp queries of a flight.
 struct Timer {
     queries: wgpu::QuerySet,
-    /// Where the device puts them.
+    /// Buffer that the queries are resolved to.
     ticks: wgpu::Buffer,
     nanoseconds_per_tick: f32,
 }
 
-/// What comes together to the next flight.
+/// The flight being recorded, and those held or in flight.
 pub(crate) struct Recorder {
     encoder: Option<wgpu::CommandEncoder>,
     pass: Option<Pass>,
@@ -83,98 +82,98 @@ pub(crate) struct Recorder {
     staging: Vec<Arc<Staging>>,
     /// Staging buffers that it copies from.
     uploads: Vec<wgpu::Buffer>,
-    /// Passes that were begun.
+    /// Number of passes begun.
     passes: u32,
     given: Arena,
     reports: Arena,
     groups: HashMap<Bindings, wgpu::BindGroup>,
     steps: usize,
     bytes: u64,
-    /// Flights that are recorded and wait for their turn.
+    /// Recorded flights that wait to be submitted.
     held: VecDeque<Held>,
     in_flight: VecDeque<Arc<Flight>>,
-    /// A thread goes on with the flights that are held.
+    /// A helper thread submits held flights.
     is_helped: bool,
 }
 
-/// A flight that is recorded and not handed over.
+/// A flight that is recorded but not submitted.
 struct Held {
     flight: Arc<Flight>,
     encoder: wgpu::CommandEncoder,
-    /// Contents of the buffers of flights, written before it.
+    /// Contents of the shared buffers, written before the flight.
     contents: [(wgpu::Buffer, Vec<u8>); 2],
     staging: Vec<Arc<Staging>>,
     uploads: Vec<wgpu::Buffer>,
-    /// The launch that it is a range of.
+    /// Launch of which it is a range.
     ranges: Option<Arc<Ranges>>,
 }
 
-/// Dispatches one after the other, and what is set for the next.
+/// A compute pass and its current state.
 struct Pass {
     pass: wgpu::ComputePass<'static>,
     pipeline: Option<wgpu::ComputePipeline>,
     group: Option<(wgpu::BindGroup, Vec<u32>)>,
 }
 
-/// A buffer of a flight, and what is put into it before that.
+/// A shared buffer of flights, and the contents to write to it.
 struct Arena {
     buffer: wgpu::Buffer,
     contents: Vec<u8>,
     alignment: u64,
-    /// Where the last part begins.
+    /// Start of the part added last.
     last: usize,
 }
 
-/// What is bound, by the number of its binding: a buffer, where it begins there, and how many bytes.
+/// Bind group layout and bound ranges: buffer, offset and size, by binding.
 pub(crate) type Bindings = (wgpu::BindGroupLayout, Vec<(wgpu::Buffer, u64, u64)>);
 
-/// Commands that are executed together.
+/// Commands submitted together.
 pub(crate) struct Flight {
-    /// Its fate; empty until its turn.
+    /// Outcome of its submission; empty until then.
     turn: OnceLock<Turn>,
-    /// When those before it had ended.
+    /// End of the previous flight.
     started: OnceLock<Instant>,
     given_up: OnceLock<GivenUp>,
-    /// What it copies to. It keeps them: one that somebody has lost interest in must not be used for something else before.
+    /// Staging buffers that it copies to, kept alive so that they are not reused while the copies are pending.
     staging: OnceLock<Vec<Arc<Staging>>>,
-    /// Callbacks that have not been called yet: one for the work, and one for each mapping.
+    /// Number of pending callbacks: one for the work, and one for each mapping.
     left: AtomicUsize,
     unmapped: AtomicBool,
     ended: OnceLock<Instant>,
     launches: AtomicUsize,
-    /// Where the timestamps of its passes are, and how long a tick is.
+    /// Staging buffer of its timestamps, and the duration of a tick.
     ticks: OnceLock<(Arc<Staging>, f32)>,
 }
 
-/// Fate of a flight at its turn.
+/// Outcome of submitting a flight.
 enum Turn {
-    /// The driver has it.
+    /// Submitted to the driver.
     Submitted { index: wgpu::SubmissionIndex, at: Instant },
     /// Its launch was stopped before.
     Skipped,
-    /// The device was lost, or is since.
+    /// The device is lost.
     Refused(Error),
 }
 
-/// Why the results of a flight are no longer waited for.
+/// Reason for not waiting for a flight any more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum GivenUp {
     Cancelled,
-    /// Since then, the driver executes it without a limit.
+    /// Overdue since this time; the driver executes it without a limit.
     Overdue(Instant),
 }
 
-/// Something to be recorded. Whatever could fail has been done, but for binding.
+/// A command to record. Everything that can fail, except for binding, is done.
 pub(crate) enum Step {
     Dispatch(Dispatch),
-    /// From a buffer that holds the data.
+    /// Copy from a buffer with the data.
     Copy {
         source: wgpu::Buffer,
         target: wgpu::Buffer,
         start: u64,
         bytes: u64,
     },
-    /// A few words.
+    /// Write of a few words.
     Write {
         target: wgpu::Buffer,
         start: u64,
@@ -192,30 +191,30 @@ pub(crate) enum Step {
     },
 }
 
-/// A dispatch that can be recorded.
+/// A dispatch ready to be recorded.
 pub(crate) struct Dispatch {
     pub(crate) pipeline: wgpu::ComputePipeline,
     pub(crate) layout: wgpu::BindGroupLayout,
-    /// The bindings of the storage objects.
+    /// Bindings of the storage objects.
     pub(crate) objects: Vec<(wgpu::Buffer, u64, u64)>,
     pub(crate) params: Vec<u32>,
     pub(crate) reporting: Reporting,
     pub(crate) shape: Shape,
-    /// The launch that it is a range of, if it is dispatched in several flights.
+    /// Launch of which it is a range, if that is dispatched in several flights.
     pub(crate) ranges: Option<Arc<Ranges>>,
 }
 
-/// Where a dispatch reports.
+/// Report location of a dispatch.
 pub(crate) enum Reporting {
     Nowhere,
-    /// In the buffer of its flight, which is this before.
+    /// In the report buffer of its flight, with these initial words.
     InFlight(Vec<u32>),
     /// In a buffer of its launch.
     InBuffer(wgpu::Buffer),
 }
 
 impl Dispatch {
-    /// Words that it needs in the report buffer of its flight.
+    /// Number of words in the report buffer of its flight.
     pub(crate) fn reported(&self) -> usize {
         match &self.reporting {
             Reporting::InFlight(words) => words.len(),
@@ -224,23 +223,24 @@ impl Dispatch {
     }
 }
 
-/// Launched workgroups in each dimension.
+/// Grid of a dispatch.
 pub(crate) enum Shape {
     Fixed([u32; 3]),
-    /// Four words for `params`, and then three words, in a buffer that an earlier step has written.
+    /// Indirect grid: four words for `params`, then three for the dispatch, in a buffer that an earlier step has
+    /// written.
     Computed(wgpu::Buffer),
 }
 
-/// Writes that are not larger are put into the buffer of the flight.
+/// Largest write that goes through the buffer of the flight.
 pub(crate) const SMALL: usize = 16 << 10;
 
-/// Part of what a flight leaves for the host.
+/// A kernel's part of the reports of a flight.
 pub(crate) struct Report {
     flight: Arc<Flight>,
     bytes: std::ops::Range<u64>,
 }
 
-/// A buffer that the host can read when the flight is done. It goes back to the others when it is dropped.
+/// A buffer that the host can read after the flight. Returns to the pool on drop.
 pub(crate) struct Staging {
     buffer: wgpu::Buffer,
     bytes: u64,
@@ -308,10 +308,10 @@ impl Stream {
         }
     }
 
-    /// Runs something that wgpu may have an error about; memory of so many bytes was asked for.
+    /// Runs wgpu calls in error scopes. `requested`: bytes of memory for an out-of-memory error.
     pub(crate) fn attempt<T>(&self, requested: u64, run: impl FnOnce() -> T) -> Result<T, Error> {
         checked(&self.device, run).map_err(|error| {
-            // A device that is lost refuses everything; that it is lost it says when it is polled.
+            // A lost device refuses all calls, and reports its loss when polled.
             let _ = self.device.poll(wgpu::PollType::Poll);
             match (self.check_lost(), &error) {
                 (Err(lost), _) => lost,
@@ -326,25 +326,25 @@ impl Stream {
         self.attempt(size, || self.device.create_buffer(&descriptor))
     }
 
-    /// A buffer that the host can write before it is unmapped.
+    /// Creates a buffer mapped for writing.
     fn create_mapped(&self, size: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: true };
         self.attempt(size, || self.device.create_buffer(&descriptor))
     }
 
-    /// A buffer with these contents.
+    /// Creates a buffer with contents.
     pub(crate) fn filled(&self, contents: &[u8], usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
         let buffer = self.create_mapped((contents.len() as u64).next_multiple_of(16).max(16), usage)?;
         fill(&buffer, contents)?;
         Ok(buffer)
     }
 
-    /// Takes the turn to record.
+    /// Locks the recorder.
     pub(crate) fn recorder(&self) -> MutexGuard<'_, Recorder> {
         lock(&self.recorder)
     }
 
-    /// A staging buffer for this many bytes.
+    /// Returns a staging buffer for reads, from the pool if possible.
     pub(crate) fn staging(self: &Arc<Self>, bytes: u64) -> Result<Arc<Staging>, Error> {
         let buffer = match take(&self.idle, bytes) {
             Some(buffer) => buffer,
@@ -353,7 +353,7 @@ impl Stream {
         Ok(Arc::new(Staging { buffer, bytes, stream: Arc::downgrade(self) }))
     }
 
-    /// A staging buffer that begins with these bytes.
+    /// Returns a staging buffer for writes with contents, from the pool if possible.
     pub(crate) fn upload(&self, contents: &[u8]) -> Result<wgpu::Buffer, Error> {
         let bytes = contents.len() as u64;
         let buffer = match take(&self.idle_uploads, bytes) {
@@ -367,7 +367,7 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// Binds what a dispatch uses, beside the buffers of flights.
+    /// Creates the bind group of a dispatch, with the shared buffers.
     pub(crate) fn bind(&self, recorder: &mut Recorder, dispatch: &Dispatch) -> Result<wgpu::BindGroup, Error> {
         let mut bindings =
             vec![(recorder.given.buffer.clone(), 0, (4 * dispatch.params.len() as u64).next_multiple_of(16))];
@@ -389,7 +389,7 @@ impl Stream {
         })
     }
 
-    /// Records a step, a dispatch with what it is bound to. Returns the flight of the step, and where it reports.
+    /// Records a step, a dispatch with its bind group. Returns the flight of the step, and its report location.
     pub(crate) fn record(
         self: &Arc<Self>,
         recorder: &mut Recorder,
@@ -415,7 +415,7 @@ impl Stream {
         (flight, report)
     }
 
-    /// Begins to execute what is recorded, if the device has nothing else to do.
+    /// Submits the recorded commands if the device is idle.
     pub(crate) fn start(self: &Arc<Self>, recorder: &mut Recorder) {
         if recorder.in_flight.iter().all(|flight| flight.is_done()) {
             self.seal(recorder, None);
@@ -424,12 +424,12 @@ impl Stream {
         if !recorder.held.is_empty() && !recorder.is_helped {
             let stream = Arc::downgrade(self);
             let helper = std::thread::Builder::new().name("vyre-wgpu".into());
-            // Without the thread, callers that wait go on with the flights.
+            // Without the thread, waiting callers submit the held flights.
             recorder.is_helped = helper.spawn(move || help(&stream)).is_ok();
         }
     }
 
-    /// Makes room for a report.
+    /// Ensures that the report buffer has room.
     pub(crate) fn reserve_report(self: &Arc<Self>, recorder: &mut Recorder, words: u64) -> Result<(), Error> {
         if 4 * words <= recorder.reports.buffer.size() {
             return Ok(());
@@ -439,7 +439,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Back-pressure: waits until no flight is held but behind ranges or an overdue flight.
+    /// Back-pressure: blocks until no flight is held, except behind ranges or an overdue flight.
     ///
     /// # Errors
     /// The device is lost, or counts as lost because too many flights are held behind an overdue one.
@@ -466,7 +466,7 @@ impl Stream {
         }
     }
 
-    /// Closes the flight that is recorded. It is handed over at its turn.
+    /// Closes the flight being recorded and queues it for submission.
     fn seal(self: &Arc<Self>, recorder: &mut Recorder, ranges: Option<Arc<Ranges>>) {
         let Some(mut encoder) = recorder.encoder.take() else { return };
         recorder.pass = None;
@@ -485,7 +485,7 @@ impl Stream {
             if reported > 0 {
                 let place = self.staging(reported)?;
                 encoder.copy_buffer_to_buffer(&recorder.reports.buffer, 0, &place.buffer, 0, reported);
-                // The last one is where reports are looked for.
+                // Reports are read from the last one.
                 staging.push(place);
             }
             Ok(())
@@ -507,19 +507,19 @@ impl Stream {
         self.advance(recorder);
     }
 
-    /// Counts the device as lost, because what was recorded cannot be executed: there may be no caller that waits for it and hears
-    /// of the error.
+    /// Marks the device as lost, because recorded commands cannot be executed and possibly no caller waits for their
+    /// error.
     fn refuse(&self, flight: &Flight, error: &Error) {
         let reason = lock(&self.lost).get_or_insert_with(|| error.to_string()).clone();
         let _ = flight.turn.set(Turn::Refused(Error::DeviceLost { reason, unacknowledged: Vec::new() }));
     }
 
-    /// Hands over the flights whose turn it is, and notes which have started.
+    /// Submits flights in order as far as the driver has room, and records which have started.
     fn advance(self: &Arc<Self>, recorder: &mut Recorder) {
         let now = self.clock.now();
         loop {
             recorder.note_starts();
-            // The last one that has ended stays until the next has started.
+            // The last finished flight is kept until the next one has started.
             while recorder.in_flight.front().is_some_and(|flight| flight.is_done())
                 && recorder.in_flight.get(1).is_some_and(|next| next.started.get().is_some())
             {
@@ -559,7 +559,7 @@ impl Stream {
         }
     }
 
-    /// Hands a flight to the driver.
+    /// Submits a flight to the driver.
     fn submit(self: &Arc<Self>, held: Held) -> Result<wgpu::SubmissionIndex, Error> {
         let Held { flight, encoder, contents, staging, uploads, ranges: _ } = held;
         flight.left.store(1 + staging.len(), Ordering::Release);
@@ -583,7 +583,7 @@ impl Stream {
         })
     }
 
-    /// Maps a staging buffer, which happens when the device no longer copies from it, and keeps it for later.
+    /// Maps a staging buffer for writes once the device has copied from it, and returns it to the pool.
     fn keep_upload(self: &Arc<Self>, upload: &wgpu::Buffer) {
         let stream = Arc::downgrade(self);
         let kept = upload.clone();
@@ -594,10 +594,10 @@ impl Stream {
         });
     }
 
-    /// Hands over the flights whose turn it is, and returns whether this one has ended.
+    /// Submits flights as far as possible; returns whether this one has ended.
     ///
     /// # Errors
-    /// The device was lost.
+    /// The device is lost.
     pub(crate) fn look(self: &Arc<Self>, flight: &Arc<Flight>) -> Result<bool, Error> {
         if !flight.is_done() || flight.turn.get().is_none() {
             let mut recorder = self.recorder();
@@ -623,10 +623,10 @@ impl Stream {
         Ok(true)
     }
 
-    /// Waits for the driver to end a flight, or the one that it is held behind, at most for a time.
+    /// Waits for the driver to finish a flight, or the one it is held behind, up to a timeout.
     ///
     /// # Errors
-    /// The device was lost. It calls the callbacks of what it has not executed, too.
+    /// The device is lost. wgpu also calls the callbacks of commands that were not executed.
     pub(crate) fn poll(self: &Arc<Self>, flight: &Arc<Flight>, timeout: Duration) -> Result<(), Error> {
         let index_of = |flight: &Flight| match flight.turn.get() {
             Some(Turn::Submitted { index, .. }) if !flight.is_done() => Some(index.clone()),
@@ -640,9 +640,9 @@ impl Stream {
             _ => wgpu::PollType::Poll,
         };
         match self.device.poll(poll) {
-            // Callbacks say what has ended; that a wait timed out is no error.
+            // Completion is signalled by callbacks; a timeout is no error.
             Ok(_) | Err(wgpu::PollError::Timeout) => {}
-            // A lost device does not know what it was given.
+            // A lost device does not recognize submission indices.
             Err(error) => {
                 let _ = self.device.poll(wgpu::PollType::Poll);
                 lock(&self.lost).get_or_insert_with(|| error.to_string());
@@ -652,7 +652,7 @@ impl Stream {
     }
 }
 
-/// Goes on with flights that are held, until none is or the device is closed.
+/// Helper thread: submits held flights until none is left or the device is closed.
 fn help(stream: &Weak<Stream>) {
     while let Some(stream) = stream.upgrade() {
         let earliest = {
@@ -665,7 +665,7 @@ fn help(stream: &Weak<Stream>) {
             recorder.in_flight.iter().find(|flight| !flight.is_done()).cloned()
         };
         match earliest {
-            // Callers hear of a loss from their own flights.
+            // Callers learn of a loss from their own flights.
             Some(earliest) => drop(stream.poll(&earliest, SLICE)),
             None => std::thread::yield_now(),
         }
@@ -673,8 +673,8 @@ fn help(stream: &Weak<Stream>) {
 }
 
 impl Drop for Stream {
-    /// wgpu waits for the driver when the last handle of a queue goes away. If a flight that was given up still executes, a
-    /// thread has that handle.
+    /// wgpu waits for the driver when the last handle of a queue is dropped. If a flight that was given up is still
+    /// executing, the handle moves to a thread.
     fn drop(&mut self) {
         let recorder = self.recorder.get_mut().unwrap_or_else(PoisonError::into_inner);
         let executes = |flight: &Arc<Flight>| !flight.is_done() && flight.given_up.get().is_some();
@@ -682,7 +682,7 @@ impl Drop for Stream {
             return;
         }
         let handles = std::mem::ManuallyDrop::new((self.queue.clone(), self.device.clone()));
-        // Where there is no thread, the handles are leaked.
+        // If no thread can be spawned, the handles are leaked.
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         self.closing = Some(sender);
         let _ = std::thread::Builder::new().name("vyre-wgpu-close".into()).spawn(move || {
@@ -693,7 +693,7 @@ impl Drop for Stream {
 }
 
 impl Recorder {
-    /// Notes which flights have started: those before have ended or are overdue.
+    /// Records which flights have started: those whose predecessors have ended or are overdue.
     fn note_starts(&mut self) {
         let (mut before, mut is_stuck) = (None, false);
         for flight in &self.in_flight {
@@ -703,7 +703,7 @@ impl Recorder {
             before = Some(end.max(started));
             is_stuck |= !flight.is_done();
         }
-        // Those that are held because of an overdue one do not wait for their turn without a limit.
+        // Flights held behind an overdue one have deadlines, too.
         for held in self.held.iter().filter(|_| is_stuck) {
             let (Some(end), flight) = (before, &held.flight) else { return };
             let started = *flight.started.get_or_init(|| end);
@@ -712,7 +712,7 @@ impl Recorder {
         }
     }
 
-    /// What was bound like this before in the flight, or what `create` gives.
+    /// Returns the bind group for `bindings`, cached within the flight.
     fn group(
         &mut self,
         bindings: Bindings,
@@ -726,7 +726,7 @@ impl Recorder {
         Ok(group)
     }
 
-    /// Ends the pass: copies stand between passes.
+    /// Ends the pass, for copies between passes.
     fn between(&mut self, device: &wgpu::Device) -> &mut wgpu::CommandEncoder {
         self.pass = None;
         self.encoder.get_or_insert_with(|| device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default()))
@@ -818,7 +818,7 @@ impl Arena {
         self.contents.len() as u64 + needed <= self.buffer.size() || self.contents.is_empty()
     }
 
-    /// Puts bytes into the buffer, and says where. What is equal to the last ones is there already.
+    /// Appends bytes and returns their offset. Reuses the last part if it is equal.
     fn push(&mut self, bytes: &[u8]) -> u64 {
         match self.contents.get(self.last..self.last + bytes.len()) {
             Some(last) if last == bytes => self.last as u64,
@@ -830,7 +830,7 @@ impl Arena {
         }
     }
 
-    /// The same for bytes that will be changed.
+    /// Appends bytes that the kernel modifies.
     fn push_alone(&mut self, bytes: &[u8]) -> u64 {
         let at = self.contents.len();
         self.contents.extend(bytes);
@@ -869,22 +869,22 @@ impl Flight {
         self.left.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Returns whether all its callbacks were called, or it was skipped.
+    /// Returns whether all callbacks were called, or the flight was skipped.
     pub(crate) fn is_done(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// When those before it had ended.
+    /// End of the previous flight, if it has ended.
     pub(crate) fn started(&self) -> Option<Instant> {
         self.started.get().copied()
     }
 
-    /// No longer waits for its results.
+    /// Stops waiting for its results.
     pub(crate) fn give_up(&self, why: GivenUp) {
         let _ = self.given_up.set(why);
     }
 
-    /// Since when it is overdue, if it is.
+    /// Time since which it is overdue.
     fn overdue_since(&self) -> Option<Instant> {
         match self.given_up.get() {
             Some(GivenUp::Overdue(since)) => Some(*since),
@@ -892,7 +892,7 @@ impl Flight {
         }
     }
 
-    /// Time that the driver had it.
+    /// Duration from submission to completion.
     fn elapsed(&self) -> Duration {
         match (self.turn.get(), self.ended.get()) {
             (Some(Turn::Submitted { at, .. }), Some(ended)) => ended.saturating_duration_since(*at),
@@ -900,13 +900,14 @@ impl Flight {
         }
     }
 
-    /// What a launch took: each counts as much as the others. Without timestamps, what the driver does when is not known.
+    /// Execution time of a launch: an equal share of the flight's. Without timestamps, that of the whole flight in the
+    /// driver.
     pub(crate) fn time(&self) -> Duration {
         let all = self.measured().unwrap_or_else(|| self.elapsed());
         all / self.launches.load(Ordering::Relaxed).max(1) as u32
     }
 
-    /// What the device says its passes took, after them.
+    /// Execution time of its passes by timestamps.
     fn measured(&self) -> Option<Duration> {
         let (staging, nanoseconds_per_tick) = self.ticks.get()?;
         let contents = staging.contents().ok()?;
@@ -943,7 +944,7 @@ impl Timer {
 }
 
 impl Report {
-    /// What the kernel said, after the flight.
+    /// Words of the kernel's report, after the flight.
     pub(crate) fn contents(&self) -> Result<Vec<u8>, Error> {
         let staging = self.flight.staging.get().and_then(|staging| staging.last());
         let staging = staging.ok_or_else(|| failed("a flight has no reports"))?;
@@ -952,7 +953,7 @@ impl Report {
 }
 
 impl Staging {
-    /// What was copied, after the flight.
+    /// Copied contents, after the flight.
     pub(crate) fn contents(&self) -> Result<Vec<u8>, Error> {
         Ok(self.buffer.get_mapped_range(..self.bytes).map_err(failed)?.to_vec())
     }
@@ -961,26 +962,26 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         let Some(stream) = self.stream.upgrade() else { return };
-        // One that was never mapped, because its flight was not handed over, cannot be unmapped.
+        // A staging buffer that was never mapped, because its flight was not submitted, cannot be unmapped.
         if stream.attempt(0, || self.buffer.unmap()).is_ok() {
             put_back(&stream.idle, self.buffer.clone());
         }
     }
 }
 
-/// The size of a staging buffer for this many bytes, so that others find a use for it, too.
+/// Rounds up the size of a staging buffer, so that it can be reused for other sizes.
 fn staging_size(bytes: u64) -> u64 {
     bytes.next_power_of_two().max(256).min(bytes.next_multiple_of(1 << 20))
 }
 
-/// A staging buffer that is not much too large.
+/// Takes a buffer of suitable size from a pool.
 fn take(idle: &Mutex<Vec<wgpu::Buffer>>, bytes: u64) -> Option<wgpu::Buffer> {
     let mut idle = lock(idle);
     let fits = |buffer: &wgpu::Buffer| (bytes..=4 * bytes.max(1 << 12)).contains(&buffer.size());
     idle.iter().position(fits).map(|position| idle.swap_remove(position))
 }
 
-/// Keeps a staging buffer, if there are not too many.
+/// Returns a buffer to a pool, unless the pool is full.
 fn put_back(idle: &Mutex<Vec<wgpu::Buffer>>, buffer: wgpu::Buffer) {
     let mut idle = lock(idle);
     if idle.iter().map(wgpu::Buffer::size).sum::<u64>() + buffer.size() <= MOST_IDLE {
@@ -988,7 +989,7 @@ fn put_back(idle: &Mutex<Vec<wgpu::Buffer>>, buffer: wgpu::Buffer) {
     }
 }
 
-/// Writes the beginning of a buffer that is mapped, and unmaps it.
+/// Writes the beginning of a mapped buffer, and unmaps it.
 fn fill(buffer: &wgpu::Buffer, contents: &[u8]) -> Result<(), Error> {
     let mut view = buffer.get_mapped_range_mut(..).map_err(failed)?;
     view.slice(..contents.len()).copy_from_slice(contents);
@@ -997,13 +998,13 @@ fn fill(buffer: &wgpu::Buffer, contents: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs something and gives the first error that wgpu has about it.
+/// Runs wgpu calls in error scopes; returns the first error.
 fn checked<T>(device: &wgpu::Device, run: impl FnOnce() -> T) -> Result<T, wgpu::Error> {
     let scopes = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal]
         .map(|filter| device.push_error_scope(filter));
     let result = run();
     let mut first = None;
-    // Scopes are popped in the reverse order.
+    // Scopes are popped in reverse order.
     for scope in scopes.into_iter().rev() {
         first = ready(scope.pop()).or(first);
     }

@@ -1,3 +1,3 @@
-//! The suite that every backend must pass, on whatever adapter there is.
+//! Conformance suite on the default adapter.
 
 vyre_testkit::conformance!(vyre_wgpu::Wgpu);

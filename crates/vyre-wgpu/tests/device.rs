@@ -1,4 +1,4 @@
-//! What is particular to this backend: the loop budget of Mesa's software driver, functions of the device, bytes that are not
+//! Behaviour specific to this backend: the loop budget of Mesa's software driver, device functions, bytes that are not
 //! whole words, deadlines, and times.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn open() -> Device {
     Device::open(&Wgpu).unwrap_or_else(|error| panic!("{error}: {}", error.help()))
 }
 
-/// Loops that go round so often.
+/// Nested loops with these trip counts.
 fn nested(outer: u32, inner: u32) -> Validated<Program> {
     let mut program = program("nested").into_inner();
     program.specialize("INNER", inner.into()).expect("a constant of it");
@@ -37,7 +37,7 @@ fn oracle_of(device: &Device) -> Device {
     oracle(device.capabilities().subgroup_size.unwrap_or(16))
 }
 
-/// Runs a program here and on the oracle, and asks for the same bytes and the same outcome.
+/// Compares bytes and outcome with the oracle.
 fn check(program: &Validated<Program>, groups: [u32; 3]) {
     let device = open();
     let (mut expected, mut actual) = (Inputs::default(), Inputs::default());
@@ -52,11 +52,11 @@ fn check(program: &Validated<Program>, groups: [u32; 3]) {
 
 #[test]
 fn loops_are_right_or_an_error_whatever_the_driver_does() {
-    // Each is more than the 65 535 trips after which Mesa's software driver ends all loops of a subgroup, or just below.
+    // More than the 65 535 trips after which Mesa's software driver ends all loops of a subgroup, or just below.
     check(&nested(10, 10), [1, 1, 1]);
     check(&nested(300, 300), [3, 1, 1]);
     check(&nested(20_000, 1), [1, 1, 1]);
-    // Too much for a device that counts; never silently wrong.
+    // Beyond the budget of a device that counts: an error, never silently wrong.
     let device = open();
     let program = nested(3000, 3000);
     let (mut expected, mut actual) = (Inputs::default(), Inputs::default());
@@ -73,8 +73,8 @@ fn loops_are_right_or_an_error_whatever_the_driver_does() {
     }
 }
 
-/// Subgroups of a workgroup that take different numbers of trips keep different counts of fuel, as the driver does. Lanes end, subgroups
-/// end as a whole, and loops that the workgroup takes together come between.
+/// Subgroups of a workgroup with different trip counts keep different counts of fuel, as the driver does. Lanes end,
+/// whole subgroups end, and workgroup-uniform loops are in between.
 #[test]
 fn subgroups_that_take_different_trips_are_right_or_an_error() {
     let device = open();
@@ -100,7 +100,7 @@ fn subgroups_that_take_different_trips_are_right_or_an_error() {
     }
 }
 
-/// Loops that subgroups take by their number, and loops that the workgroup takes together.
+/// Loops whose trip count depends on the subgroup id, and workgroup-uniform loops.
 fn uneven(name: &str, trips: u32, together: u32) -> Validated<Program> {
     let mut program = program(name).into_inner();
     program.specialize("TRIPS", trips.into()).expect("a constant of it");
@@ -108,7 +108,7 @@ fn uneven(name: &str, trips: u32, together: u32) -> Validated<Program> {
     validate::program(program).expect("it is valid still")
 }
 
-/// A program that is `fast` has the floats of the device: near those of the oracle, and not slower.
+/// `fast` programs use the math functions of the device: results are close to the oracle's.
 #[test]
 fn fast_programs_take_the_functions_of_the_device() {
     let device = open();
@@ -154,7 +154,7 @@ fn a_deadline_ends_what_never_ends() {
     );
 }
 
-/// A launch with a deadline is dispatched in ranges, which make one launch: the same places, lines and traps.
+/// A launch dispatched in ranges because of its deadline has the ids, lines and traps of a single one.
 #[test]
 fn launches_with_a_deadline_are_whole() {
     let device = open();
@@ -173,7 +173,7 @@ fn launches_with_a_deadline_are_whole() {
     }
 }
 
-/// Errors of the caller on its own device are the caller's.
+/// Errors that the application causes on its own device reach its handler.
 #[test]
 fn shared_devices_keep_the_error_handler_of_the_caller() {
     let shared = shared(|_| {});
@@ -203,14 +203,14 @@ fn software_adapters_say_what_they_are() {
     assert!(!capabilities.name.is_empty());
 }
 
-/// On a device whose f32 is exact, every float of a program that does not fuse is the oracle's, bit by bit.
+/// On a device with exact f32, every float of a program without `fma` equals the oracle's, bit by bit.
 #[test]
 fn floats_are_exact_where_the_device_says_so() {
     let device = open();
     let capabilities = device.capabilities();
     let floats = capabilities.floats;
     if !(floats.exact_f32 && floats.subnormals && floats.infinities_and_nans) {
-        // Nothing was promised; the conformance suite compares by classes.
+        // No guarantee to check; the conformance suite compares by classes.
         return;
     }
     let types = TypeSet::of(&[Type::Bool, Type::I32, Type::U32, Type::F32]);
@@ -231,7 +231,7 @@ fn floats_are_exact_where_the_device_says_so() {
     assert!(compared > 50, "only {compared} programs were compared");
 }
 
-/// No launch takes longer than the host has waited for it.
+/// A launch takes no longer than the host has waited for it.
 #[test]
 fn times_are_those_of_the_device() {
     let device = open();

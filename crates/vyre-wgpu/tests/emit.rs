@@ -1,4 +1,5 @@
-//! Emission: SPIR-V that `spirv-val` accepts, WGSL that can be read again, and for the others text or a typed error.
+//! Emission: SPIR-V validated by `spirv-val`, WGSL that naga parses again, and text or a typed error for the other
+//! languages.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -15,7 +16,7 @@ use programs::program;
 
 mod programs;
 
-/// The programs of the examples and of the file tests that run.
+/// Programs of the examples and of the runnable file tests.
 fn programs() -> Vec<Validated<Program>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folders = ["examples/kernels", "tests/files/run"].map(|folder| root.join(folder));
@@ -30,7 +31,7 @@ fn programs() -> Vec<Validated<Program>> {
     programs
 }
 
-/// Random programs: whatever the table of operations has.
+/// Generated programs, which cover the operation table.
 fn generated(count: u64) -> Vec<Validated<Program>> {
     let program = |seed| validate::program(generate(seed, &Features::default()).program).expect("valid programs");
     (0..count).map(program).collect()
@@ -45,7 +46,7 @@ fn text_of(program: &Validated<Program>, target: Target) -> Option<String> {
     }
 }
 
-/// Whether a program needs nothing but what every language has.
+/// Returns whether a program uses only features that every language has.
 fn is_plain(program: &Program) -> bool {
     let plain = TypeSet::of(&[Type::Bool, Type::I32, Type::U32, Type::F32]);
     let mut all = program.memories().values().all(|memory| plain.contains(memory.element.value_type()));
@@ -113,14 +114,14 @@ fn targets_are_found_by_name() {
         assert_eq!(Target::from_name(target.name()), Some(target));
     }
     assert_eq!(Target::from_name("ptx"), None);
-    // A collective program has its barrier in every language.
+    // Workgroup barriers are expressible in every language.
     let barrier = |program: &&Validated<Program>| program.contains(program.body(), |op| *op == Barrier::Workgroup);
     let programs = programs();
     let program = programs.iter().find(barrier).expect("examples have barriers");
     assert!(text_of(program, Target::Wgsl).is_some_and(|text| text.contains("workgroupBarrier()")));
 }
 
-/// The writers of text recurse over expressions, so these must not become as deep as a program is long.
+/// naga's text writers recurse over expressions, so expression depth must not grow with the program.
 #[test]
 fn a_long_chain_of_operations() {
     let mut source = "program p workgroup(1) {\nread_write x: [u32]\n%0 = load x[0]\n".to_owned();
@@ -135,7 +136,7 @@ fn a_long_chain_of_operations() {
     vyre_wgpu::verify(&program).unwrap();
 }
 
-/// Constants of a program can be given to a pipeline that is made of its WGSL.
+/// Program constants can be overridden in a pipeline of the emitted WGSL.
 #[test]
 fn constants_are_overrides_of_wgsl() {
     let program = program("scaled");

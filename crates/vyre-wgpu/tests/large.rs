@@ -1,4 +1,4 @@
-//! Objects that are too large for a binding have several.
+//! Objects too large for one binding are split over several.
 
 use vyre_driver::{Device, Error, Grid};
 use vyre_foundation::Validated;
@@ -34,7 +34,7 @@ fn run(device: &Device, program: &Validated<Program>, count: u32, offset: u32) -
 #[test]
 fn every_access_finds_its_binding() {
     let device = Device::open(&shared(|limits| limits.max_storage_buffer_binding_size = 4096)).expect("a device");
-    // Every sort of access, to elements of every size, in an order that jumps from binding to binding.
+    // All kinds of accesses, to elements of all sizes, in an order that alternates between bindings.
     let program = program("everywhere");
     for (count, offset) in [(5000, 0), (4096, 0), (5001, 3), (1024, 0), (7, 2)] {
         let expected = run(&oracle(8), &program, count, offset);
@@ -57,7 +57,7 @@ fn too_many_bindings_are_an_error() {
     assert_eq!((&*needed, &*available), ("13 bindings for the storage objects of `fill`", "7 of 65536 bytes"));
 }
 
-/// What the adapter itself cannot bind at once.
+/// An object larger than the binding limit of the adapter itself.
 #[test]
 fn objects_are_larger_than_the_adapters_bindings() {
     let device = Device::open(&Wgpu).expect("a device");

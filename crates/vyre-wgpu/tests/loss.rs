@@ -1,5 +1,5 @@
-//! A device that is lost: whatever was going on, every submission has one outcome, the error says what is not known to be done,
-//! nothing can be done with what was lost, and another device can be opened.
+//! Device loss: every submission has one outcome, the error lists unacknowledged submissions, existing objects are
+//! unusable, and a new device can be opened.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ fn is_loss(error: &Error) -> bool {
     matches!(error, Error::DeviceLost { .. } | Error::Stale { .. })
 }
 
-/// When the device is lost: after this many submissions, of which so many have been waited for.
+/// Time of the loss: after `submitted` submissions, of which `waited` have been waited for.
 #[derive(Clone, Copy, Debug)]
 struct Stage {
     submitted: usize,
     waited: usize,
-    /// Whether a download is on its way.
+    /// A download is pending.
     downloading: bool,
 }
 

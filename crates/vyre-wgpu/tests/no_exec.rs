@@ -1,4 +1,5 @@
-//! A system that does not let a process make code. A test of its own, because the process cannot take that back.
+//! Refusal of software drivers on systems that deny executable pages. In its own process, because the restriction is
+//! permanent.
 
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]

@@ -9,7 +9,6 @@ use vyre_foundation::ir::{Pure, Type};
 /// Computes `lanes` elements of a result from as many elements of each operand.
 ///
 /// # Safety
-///
 /// The result and all operands of the operation point to `lanes` elements, of 4 or 8 bytes according to their types;
 /// the result overlaps no operand; and the processor has the features that the function was compiled for.
 pub(super) type LaneFn = unsafe fn(result: *mut u8, operands: &[*const u8; MAX_OPERANDS], lanes: usize);

@@ -173,7 +173,6 @@ const MOST_KEPT: u64 = 1 << 30;
 /// Compiles a program without functions of the math library.
 ///
 /// # Errors
-///
 /// The code generator does not support the program, for the reason given.
 pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kernel, Error> {
     let program = &private_words(program)?;
@@ -201,7 +200,6 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
 /// Assembly listing, with each IR instruction printed before the machine instructions that it was lowered to.
 ///
 /// # Errors
-///
 /// The code generator does not support the program.
 pub(crate) fn listing(program: &Validated<Program>, level: Level) -> Result<String, Error> {
     let program = &private_words(program)?;

@@ -195,7 +195,6 @@ impl Scratch {
     /// View of an array.
     ///
     /// # Safety
-    ///
     /// The context is that of the code.
     unsafe fn view(self, context: *const Context, array: &Array) -> View {
         // SAFETY: the entries of objects follow the context; code passes the base address of a private array.
@@ -230,7 +229,6 @@ impl Array {
 /// Calls generated code with its context. If a service panics, abandons the code and returns normally.
 ///
 /// # Safety
-///
 /// The code was compiled for this context, and its worker outlives the call.
 #[unsafe(naked)]
 pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context, code: unsafe extern "sysv64" fn(*mut u8)) {
@@ -256,7 +254,6 @@ pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context, code: unsafe e
 /// the code and of the function that called the service, own nothing.
 ///
 /// # Safety
-///
 /// Only reached by a jump from a service.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn leave() {
@@ -266,7 +263,6 @@ unsafe extern "sysv64" fn leave() {
 /// Epilogue of [`enter`].
 ///
 /// # Safety
-///
 /// Only reached by a jump with the stack pointer of [`enter`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn restore() {
@@ -350,7 +346,6 @@ keeping! {
 /// results that the code assumes in range are missing, and code has no unwind tables.
 ///
 /// # Safety
-///
 /// Called only by generated code, with its own context.
 unsafe extern "sysv64" fn serve(context: *mut Context, site: u64) -> bool {
     // SAFETY: the context belongs to this call of generated code, and the worker lives as long.
@@ -368,7 +363,6 @@ unsafe extern "sysv64" fn serve(context: *mut Context, site: u64) -> bool {
 /// Executes the operation of a site.
 ///
 /// # Safety
-///
 /// The context is that of the code, and the worker that of the context.
 unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
     // SAFETY: the code has set it on entry.

@@ -1,8 +1,8 @@
-//! Operations that are functions of their operands, exactly as the op table defines them.
+//! Lowering of pure operations, with the exact semantics of the op table.
 //!
-//! naga's operations follow WGSL, which leaves open what vyre does not: conversions of NaN, `min` and `max` of NaN and of
-//! zeros of both signs, `!=` of NaN. Those are written out here with bit operations, which no driver may simplify on the
-//! assumption that there are no NaNs.
+//! WGSL leaves open what vyre defines: conversions of NaN, `min` and `max` of NaN and of signed zeros, `!=` of NaN.
+//! Those are expanded to integer operations on the bits, which drivers cannot simplify on the assumption that there are
+//! no NaNs.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use vyre_foundation::ir::{Literal, Pure, Type};
 
 use super::build::{Builder, Expr, expr};
 
-/// The unsigned integer that has the bits of a number of this width.
+/// Unsigned integer type of the same width.
 fn unsigned(ty: Type) -> Type {
     if ty.bits() == 64 { Type::U64 } else { Type::U32 }
 }
@@ -20,7 +20,7 @@ fn is_signed(ty: Type) -> bool {
     matches!(ty, Type::I32 | Type::I64)
 }
 
-/// The function of the device that stands for one of the math library in programs that are `fast`.
+/// Device function for a math library function, in `fast` programs.
 pub(super) fn of_device(op: Pure) -> Option<MathFunction> {
     Some(match op {
         Pure::Exp => MathFunction::Exp,
@@ -46,8 +46,7 @@ pub(super) fn of_device(op: Pure) -> Option<MathFunction> {
 }
 
 impl Builder {
-    /// Lowers a function of its operands. `ty` is what the operation is used
-    /// for, `result` the type of what it gives.
+    /// Lowers a pure operation. `ty` is the type that `T` stands for, `result` the result type.
     pub(super) fn pure(&mut self, op: Pure, ty: Type, result: Type, operands: &[Expr]) -> Expr {
         let algebraic = matches!(
             op,
@@ -74,8 +73,8 @@ impl Builder {
         if result == Type::Bool { value } else { self.hidden(ty, value) }
     }
 
-    /// An operand of a float operation that the driver must not know, nor relate to the others: the first has a veil of its
-    /// own, so that the same value twice does not look like that.
+    /// Veils an operand of a float operation from the driver's optimizer. The first operand has a separate veil, so
+    /// that equal operands do not look equal.
     pub(super) fn apart(&mut self, ty: Type, position: usize, operand: Expr) -> Expr {
         match self.veil {
             Some([others, first]) => self.veiled(ty, operand, if position == 0 { first } else { others }),
@@ -83,7 +82,7 @@ impl Builder {
         }
     }
 
-    /// The result of a float operation, which the driver must not look into.
+    /// Veils the result of a float operation from the driver's optimizer.
     pub(super) fn hidden(&mut self, ty: Type, value: Expr) -> Expr {
         match self.veil {
             Some([_, veil]) => self.veiled(ty, value, veil),
@@ -91,8 +90,8 @@ impl Builder {
         }
     }
 
-    /// An integer that was widened to 64 bits, which the driver must not see: Mesa's compares what it was before, and gets
-    /// that wrong if it was shifted.
+    /// Veils an integer that was widened to 64 bits: Mesa narrows comparisons of such values, incorrectly for shifted
+    /// ones.
     fn hidden_wide(&mut self, ty: Type, value: Expr) -> Expr {
         let Some([_, veil]) = self.veil else { return value };
         let bits = self.as_unsigned(ty, value);
@@ -100,8 +99,8 @@ impl Builder {
         self.of_unsigned(ty, bits)
     }
 
-    /// The same float, in a way that no compiler can see through: Mesa's takes `(a + b) - a` for `b`, and `a - a` for 0,
-    /// unless SPIR-V forbids it for each operation, which naga cannot say.
+    /// Opaque identity on floats, against reassociation: Mesa folds `(a + b) - a` to `b` and `a - a` to 0, unless
+    /// SPIR-V decorates each operation, which naga cannot express.
     pub(super) fn veiled(&mut self, ty: Type, value: Expr, veil: Expr) -> Expr {
         match ty {
             Type::F64 | Type::U64 | Type::I64 => {
@@ -223,7 +222,7 @@ impl Builder {
             Pure::Cast => self.cast(ty, result, a),
             Pure::Bitcast if ty == result => a,
             Pure::Bitcast => self.bitcast(a, result),
-            // Functions of the math library are expanded before anything is lowered, or are those of the device.
+            // Math library functions are expanded before lowering, or replaced by device functions.
             vyre_foundation::library_functions!() => match of_device(op) {
                 Some(function) => self.math(function, operands),
                 None => unreachable!("`{}` is of the math library, which was expanded", op.info().name),
@@ -237,12 +236,12 @@ impl Builder {
         if ty == unsigned(ty) { value } else { self.bitcast(value, unsigned(ty)) }
     }
 
-    /// The number of type `ty` with these bits.
+    /// Reinterprets bits as type `ty`.
     fn of_unsigned(&mut self, ty: Type, value: Expr) -> Expr {
         if ty == unsigned(ty) { value } else { self.bitcast(value, ty) }
     }
 
-    /// A shift count, modulo the width of `ty`.
+    /// Shift count modulo the width of `ty`.
     pub(super) fn below_width(&mut self, ty: Type, count: Expr) -> Expr {
         if let Some(count) = self.known_u32(count) {
             return self.u32(count % ty.bits());
@@ -251,17 +250,17 @@ impl Builder {
         self.and(count, mask)
     }
 
-    /// Low and high word of a u64.
+    /// Splits a u64 into low and high word.
     pub(super) fn split(&mut self, value: Expr) -> [Expr; 2] {
         [self.resize(value, Type::U32), expr!(self, resize(shr(value, 32), [Type::U32]))]
     }
 
-    /// The u64 with these words.
+    /// Joins two words to a u64.
     pub(super) fn join(&mut self, low: Expr, high: Expr) -> Expr {
         expr!(self, or(resize(low, [Type::U64]), shl(resize(high, [Type::U64]), 32)))
     }
 
-    /// Counts bits. Devices count in words.
+    /// Counts bits of 64-bit integers by words: devices count 32 bits.
     pub(super) fn by_words(&mut self, ty: Type, value: Expr, fun: MathFunction) -> Expr {
         let bits = self.as_unsigned(ty, value);
         if ty.bits() == 32 {
@@ -269,7 +268,7 @@ impl Builder {
         }
         let [low, high] = self.split(bits);
         let (in_low, in_high) = (self.math(fun, &[low]), self.math(fun, &[high]));
-        // Which word is counted only where the other has nothing.
+        // The second word counts only where the first is zero.
         let (first, counted_first, counted_second) = match fun {
             MathFunction::CountLeadingZeros => (high, in_high, in_low),
             MathFunction::CountTrailingZeros => (low, in_low, in_high),
@@ -278,7 +277,7 @@ impl Builder {
         expr!(self, select(eq(first, 0), add(counted_second, 32), counted_first))
     }
 
-    /// `x / 0 = x`, `x % 0 = 0`, and MIN by −1 wraps: all of them are a division by 1.
+    /// `x / 0 = x`, `x % 0 = 0`, and MIN by −1 wraps: all of these divide by 1 instead.
     fn divide(&mut self, op: BinaryOperator, ty: Type, a: Expr, b: Expr) -> Expr {
         let known = match self.function.expressions[b] {
             naga::Expression::Literal(literal) => match literal {
@@ -304,7 +303,7 @@ impl Builder {
         self.binary(op, a, divisor)
     }
 
-    /// The high half of a product, from the four products of the operands' halves.
+    /// High half of a product, from the four partial products of halves.
     fn mul_high(&mut self, ty: Type, a: Expr, b: Expr) -> Expr {
         let word = unsigned(ty);
         let (a_bits, b_bits) = (self.as_unsigned(ty, a), self.as_unsigned(ty, b));
@@ -317,7 +316,7 @@ impl Builder {
         let carry = self.shr(first, half);
         let mut high = expr!(self, add(add(mul(a_high, b_high), carry), shr(second, half)));
         if is_signed(ty) {
-            // A negative number is its bits less 2^width.
+            // Correction for negative operands, which as unsigned numbers are larger by 2^width.
             for (signed, other) in [(a, b_bits), (b, a_bits)] {
                 high = expr!(self, sub(high, select(lt(signed, zero(ty)), other, zero(word))));
             }
@@ -325,7 +324,7 @@ impl Builder {
         self.of_unsigned(ty, high)
     }
 
-    /// Cuts offset and count of a bit field to the width.
+    /// Clamps offset and count of a bit field to the width.
     fn bit_field(&mut self, ty: Type, offset: Expr, count: Expr) -> (Expr, Expr) {
         let width = self.u32(ty.bits());
         let offset = self.min(offset, width);
@@ -356,12 +355,12 @@ impl Builder {
 
     // Floats.
 
-    /// The bits of an f32 or f64.
+    /// Bits of an f32 or f64.
     fn float_bits(&mut self, ty: Type, value: Expr) -> Expr {
         self.bitcast(value, unsigned(ty))
     }
 
-    /// Whether the bits are those of a NaN.
+    /// Tests bits for NaN.
     pub(super) fn is_nan(&mut self, ty: Type, bits: Expr) -> Expr {
         let (word, magnitude, infinity) = match ty {
             Type::F64 => (Type::U64, u64::MAX >> 1, 0x7ff0_0000_0000_0000),
@@ -372,10 +371,10 @@ impl Builder {
         expr!(self, gt(and(bits, mask), infinity))
     }
 
-    /// The smaller or larger float: a number rather than a NaN, and −0 below +0.
+    /// Minimum or maximum of floats: prefers a number over a NaN, and orders −0 below +0.
     fn float_extreme(&mut self, ty: Type, a: Expr, b: Expr, larger: bool) -> Expr {
         if ty == Type::F16 {
-            // f32 holds every f16, and has bits that can be looked at.
+            // f32 represents every f16, and its bits are accessible.
             let (a, b) = (self.resize(a, Type::F32), self.resize(b, Type::F32));
             let extreme = self.float_extreme(Type::F32, a, b, larger);
             return self.resize(extreme, Type::F16);
@@ -391,8 +390,8 @@ impl Builder {
         expr!(self, select(or(or(nan, before), and(equal, preferred)), a, b))
     }
 
-    /// A product with powers of two. The last product rounds: if an earlier one does, because it is subnormal, the last one
-    /// is 0 in any case. Drivers' own functions are inexact.
+    /// Multiplies by powers of two. Only the last product may round: an earlier one rounds only if its result is
+    /// subnormal, and then the final result is 0. The functions of drivers are inexact.
     fn ldexp(&mut self, ty: Type, value: Expr, exponent: Expr) -> Expr {
         if ty == Type::F16 {
             // Exact in f32.
@@ -421,7 +420,7 @@ impl Builder {
         expr!(self, max(min(value, high), low))
     }
 
-    /// A power of two that is a normal f32 or f64.
+    /// 2^exponent as an f32 or f64, for exponents of normal numbers.
     fn power_of_two(&mut self, ty: Type, exponent: Expr) -> Expr {
         let bias = self.literal(if ty == Type::F64 { 1023i32 } else { 127i32 }.into());
         let biased = expr!(self, bitcast(add(exponent, bias), [Type::U32]));
@@ -433,8 +432,8 @@ impl Builder {
         expr!(self, bitcast(shl(biased, 23), [Type::F32]))
     }
 
-    /// An f64 without its fraction, by its bits: Mesa's software driver leaves numbers above 2^24 as they are, and loses the
-    /// sign of zeros.
+    /// Truncates an f64 by its bits: Mesa's software driver does not truncate numbers above 2^24, and loses the sign of
+    /// zeros.
     fn trunc_f64(&mut self, value: Expr) -> Expr {
         let [zero, bias, last] = [0i32, 1023, 52].map(|number| self.literal(number.into()));
         let (ones, sign) = (self.literal(u64::MAX.into()), self.literal((1u64 << 63).into()));
@@ -446,7 +445,7 @@ impl Builder {
         expr!(self, bitcast(and(bits(value), mask), [Type::F64]))
     }
 
-    /// Nearest integral f64, ties to even.
+    /// Rounds an f64 to the nearest integer, ties to even.
     fn round_f64(&mut self, value: Expr) -> Expr {
         let (half, one) = (self.literal(0.5f64.into()), self.literal(1f64.into()));
         let magnitude = self.math(MathFunction::Abs, &[value]);
@@ -456,24 +455,24 @@ impl Builder {
         let odd = expr!(self, gt(halved, trunc_f64(halved)));
         let up = expr!(self, or(gt(fraction, half), and(eq(fraction, half), odd)));
         let rounded = expr!(self, select(up, add(whole, one), whole));
-        // The sign is kept, of zeros as well.
+        // Restores the sign, also of zeros.
         let top = self.literal((1u64 << 63).into());
         expr!(self, bitcast(or(bits(rounded), and(bits(value), top)), [Type::F64]))
     }
 
-    /// The f16 nearest to an f32, ties to even, as the low bits of a u32.
+    /// Rounds an f32 to f16, ties to even; the result is in the low bits of a u32.
     pub(super) fn f32_to_half(&mut self, value: Expr) -> Expr {
         let bits = self.bitcast(value, Type::U32);
         let sign = expr!(self, and(shr(bits, 16), 0x8000));
         let magnitude = expr!(self, and(bits, 0x7fff_ffff));
 
-        // Normal results: the exponent is 112 less; what rounding carries into it is right, too.
+        // Normal results: rebases the exponent by 112; a carry from rounding into the exponent is correct.
         let rebased = expr!(self, sub(magnitude, [self.u32(112 << 23)]));
         let one = self.u32(1);
         let odd = expr!(self, and(shr(rebased, 13), one));
         let normal = expr!(self, shr(add(rebased, add(odd, 0xfff)), 13));
 
-        // Subnormal results: the significand is shifted to its place, and rounded there.
+        // Subnormal results: shifts the significand into place, and rounds there.
         let mantissa = expr!(self, and(magnitude, 0x007f_ffff));
         let significand = expr!(self, or(mantissa, 0x0080_0000));
         let shift = expr!(self, min(sub(126, shr(magnitude, 23)), 31));
@@ -486,14 +485,14 @@ impl Builder {
 
         let is_subnormal = expr!(self, lt(magnitude, [self.u32(113 << 23)]));
         let finite = self.select(is_subnormal, subnormal, normal);
-        // 65520 and above is nearer to infinity than to 65504.
+        // 65520 and above rounds to infinity, not 65504.
         let number = expr!(self, select(ge(magnitude, 0x477f_f000), 0x7c00, finite));
         let nan = expr!(self, or(shr(mantissa, 13), 0x7e00));
         let is_nan = self.is_nan(Type::F32, bits);
         expr!(self, or(select(is_nan, nan, number), sign))
     }
 
-    /// The f32 that the f16 in the low bits of a u32 stands for; the other bits are zero.
+    /// Widens an f16, in the low bits of a u32, to f32; the other bits must be zero.
     pub(super) fn half_to_f32(&mut self, half: Expr) -> Expr {
         let sign = expr!(self, shl(and(half, 0x8000), 16));
         let magnitude = expr!(self, and(half, 0x7fff));
@@ -522,11 +521,11 @@ impl Builder {
             (_, Type::Bool) => expr!(self, not(eq(value, zero(from)), [Type::Bool])),
             _ if from.is_float() && to.is_float() => self.resize(value, to),
             _ if from.is_float() => self.float_to_integer(from, to, value),
-            // f32 holds every integer that f16 can hold.
+            // f32 represents every integer that f16 can represent.
             (_, Type::F16) => expr!(self, resize(resize(value, [Type::F32]), [Type::F16])),
             _ if to.is_float() => self.resize(value, to),
             _ => {
-                // The width first, so that the sign of the source decides how it is extended.
+                // Widens first, so that the signedness of the source determines the extension.
                 let same_sign = match (is_signed(from), to.bits()) {
                     (true, 64) => Type::I64,
                     (true, _) => Type::I32,
@@ -546,7 +545,7 @@ impl Builder {
         }
     }
 
-    /// Truncates and saturates; NaN gives 0.
+    /// Truncates with saturation; NaN converts to 0.
     fn float_to_integer(&mut self, from: Type, to: Type, value: Expr) -> Expr {
         if from == Type::F16 {
             let wide = self.resize(value, Type::F32);
@@ -554,7 +553,7 @@ impl Builder {
         }
         let bits = self.float_bits(from, value);
         let nan = self.is_nan(from, bits);
-        // Within the range this is exact; below it, naga clamps to the minimum; above, to some large float.
+        // Exact within the range; naga clamps to the minimum below it, and to some large float above.
         let converted = self.resize(value, to);
         let magnitude = to.bits() - u32::from(is_signed(to));
         let limit = 2f64.powi(magnitude as i32);

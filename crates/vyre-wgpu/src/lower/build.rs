@@ -1,7 +1,7 @@
-//! A naga module under construction: types, literals, expressions in the current block.
+//! Builder of a naga module: types, literals, expressions in the current block.
 //!
-//! Expressions are emitted where they are made, so that what the module says is what happens in that order; naga's back
-//! ends rely on nothing else.
+//! Expressions are emitted where they are created, so that evaluation follows program order; naga's back ends rely on
+//! nothing else.
 
 use half::f16;
 use naga::{
@@ -14,31 +14,31 @@ use vyre_foundation::ir::{self, Pure, Type};
 /// An expression of the entry point.
 pub(super) type Expr = Handle<Expression>;
 
-/// naga's writers of text put expressions that are used once into those that use them, and recurse as deep as that goes. An
-/// expression as deep as this gets a name, which is where they stop.
+/// naga's text writers inline expressions with a single use into their users, recursively. An expression of this depth
+/// gets a name, which bounds the recursion.
 const MAX_DEPTH: usize = 64;
 
-/// A module and its entry point, as far as they have been built.
+/// A module and its entry point under construction.
 #[derive(Default)]
 pub(super) struct Builder {
     pub(super) module: naga::Module,
     pub(super) function: naga::Function,
-    /// Whether the device rounds `fma` twice.
+    /// The device rounds `fma` twice.
     pub(super) emulate_fma: bool,
-    /// Two u32 that are 0 when the program runs, if floats are to be veiled: one for operands, one for results.
+    /// Two opaque zeros (u32), if floats are veiled: for operands, and for results.
     pub(super) veil: Option<[Expr; 2]>,
-    /// The blocks that are being filled, innermost last.
+    /// Open blocks, innermost last.
     blocks: Vec<Block>,
-    /// For each expression, how deep it is nested if a writer puts all it is made of into one.
+    /// Nesting depth of each expression in text form.
     depths: Vec<usize>,
     literals: FxHashMap<ir::Literal, Expr>,
     /// Constants, by name.
     overrides: FxHashMap<String, Expr>,
-    /// Variables that hold the bits of literals naga does not allow.
+    /// Variables that hold the bits of literals that naga does not allow.
     unspeakable: FxHashMap<ir::Literal, Expr>,
 }
 
-/// The naga scalar of a type.
+/// naga scalar of a type.
 pub(super) fn scalar(ty: Type) -> naga::Scalar {
     match ty {
         Type::Bool => naga::Scalar::BOOL,
@@ -67,7 +67,7 @@ impl Builder {
         self.ty(TypeInner::Scalar(scalar(ty)))
     }
 
-    /// An array, of a length that is known or not, of plain or atomic elements.
+    /// Array type of fixed or runtime length, with plain or atomic elements.
     pub(super) fn array_ty(&mut self, element: Type, length: Option<u32>, atomic: bool) -> Handle<naga::Type> {
         let element = scalar(element);
         let base = self.ty(if atomic { TypeInner::Atomic(element) } else { TypeInner::Scalar(element) });
@@ -82,7 +82,7 @@ impl Builder {
         self.ty(TypeInner::Vector { size, scalar: scalar(element) })
     }
 
-    /// An array of vectors, of a length that is not known.
+    /// Array type of vectors, with runtime length.
     pub(super) fn vectors_ty(&mut self, element: Type, size: VectorSize) -> Handle<naga::Type> {
         let base = self.vector_ty(element, size);
         let stride = size as u32 * u32::from(scalar(element).width);
@@ -103,7 +103,7 @@ impl Builder {
         self.blocks.last_mut().expect("the body is open").push(statement, Span::UNDEFINED);
     }
 
-    /// Runs what `then` builds where the condition is true.
+    /// Builds `then` under a condition.
     pub(super) fn when(&mut self, condition: Expr, then: impl FnOnce(&mut Builder)) {
         self.open();
         then(self);
@@ -111,20 +111,20 @@ impl Builder {
         self.push(Statement::If { condition, accept, reject: Block::new() });
     }
 
-    /// Ends the invocation where the condition is true.
+    /// Returns under a condition.
     pub(super) fn return_when(&mut self, condition: Expr) {
         self.when(condition, |b| b.push(Statement::Return { value: None }));
     }
 
     // Expressions.
 
-    /// Adds an expression that stands for itself everywhere: a variable, an argument, a constant.
+    /// Adds an expression that needs no evaluation: a variable, an argument, a constant.
     pub(super) fn name(&mut self, expression: Expression) -> Expr {
         self.depths.push(0);
         self.function.expressions.append(expression, Span::UNDEFINED)
     }
 
-    /// Adds an expression whose value some statement gives.
+    /// Adds the result of a statement.
     pub(super) fn result(&mut self, expression: Expression) -> Expr {
         self.name(expression)
     }
@@ -173,7 +173,7 @@ impl Builder {
             Expression::Binary { left, right, .. } => depth(left).max(depth(right)),
             Expression::Select { condition, accept, reject } => depth(condition).max(depth(accept)).max(depth(reject)),
             Expression::Math { arg, arg1, arg2, arg3, .. } => deepest(&[Some(arg), arg1, arg2, arg3]).unwrap_or(0),
-            // Nothing else that is made here has operands.
+            // No other expressions with operands are built.
             _ => 0,
         }
     }
@@ -197,7 +197,7 @@ impl Builder {
             return self.unspeakable(literal);
         }
         if literal.ty == Type::F16 {
-            // The WGSL writer looks for extensions among the types.
+            // The WGSL writer derives extensions from the types.
             self.scalar_ty(Type::F16);
         }
         let expression = self.name(Expression::Literal(value));
@@ -205,7 +205,7 @@ impl Builder {
         expression
     }
 
-    /// A number that whoever makes a pipeline of the module can replace. naga has none of 64 bits.
+    /// Pipeline-overridable constant. naga has none of 64 bits.
     pub(super) fn overridable(&mut self, name: &str, default: ir::Literal) -> Expr {
         let finite = self.literal(default);
         let Expression::Literal(value) = self.function.expressions[finite] else { return finite };
@@ -224,7 +224,7 @@ impl Builder {
         expression
     }
 
-    /// An infinity or a NaN. WGSL has no constant expression for them, so the bits come from a variable.
+    /// An infinity or a NaN. WGSL has no constant expression for them, so the bits are loaded from a variable.
     fn unspeakable(&mut self, literal: ir::Literal) -> Expr {
         let (carrier, from) = match literal.ty {
             Type::F64 => (ir::Literal { ty: Type::U64, bits: literal.bits }, Type::F64),
@@ -254,7 +254,7 @@ impl Builder {
         self.literal(value.into())
     }
 
-    /// The value of a u32, if it is a literal.
+    /// Value of a literal u32.
     pub(super) fn known_u32(&self, expr: Expr) -> Option<u32> {
         self.known(expr)?.value()
     }
@@ -267,7 +267,7 @@ impl Builder {
         self.literal(ir::Literal::zero(ty))
     }
 
-    /// A variable of the entry point. It starts as zeros.
+    /// Zero-initialized variable of the entry point.
     pub(super) fn variable(&mut self, name: &str, ty: Handle<naga::Type>) -> Expr {
         let variable = LocalVariable { name: Some(name.into()), ty, init: None };
         let variable = self.function.local_variables.append(variable, Span::UNDEFINED);
@@ -295,7 +295,7 @@ impl Builder {
         self.emit(Expression::AccessIndex { base, index })
     }
 
-    /// The value of a literal.
+    /// Value of a literal.
     pub(super) fn known(&self, expr: Expr) -> Option<ir::Literal> {
         let Expression::Literal(literal) = self.function.expressions[expr] else { return None };
         Some(match literal {
@@ -311,11 +311,11 @@ impl Builder {
         })
     }
 
-    /// The result of an operation on literals. WGSL computes such expressions when it is compiled, and rejects those that
+    /// Constant-folds an operation on literals. WGSL evaluates such expressions at shader creation, and rejects
     /// overflow.
     pub(super) fn folded(&mut self, op: Pure, operands: &[Expr], result: Option<Type>) -> Option<Expr> {
         let operands: Vec<ir::Literal> = operands.iter().map(|&operand| self.known(operand)).collect::<Option<_>>()?;
-        // What the operation is used for; of a selection, the first operand does not say it.
+        // Operand that determines `T`; for a selection not the first one.
         let class = operands[usize::from(op == Pure::Select)].ty;
         let ty = result.unwrap_or(class);
         let evaluate = op.info().evaluator(class, ty)?;
@@ -391,7 +391,7 @@ impl Builder {
         self.math(MathFunction::Max, &[a, b])
     }
 
-    /// The same bits as another type of the same width.
+    /// Bitcast between types of the same width.
     pub(super) fn bitcast(&mut self, expr: Expr, to: Type) -> Expr {
         if let Some(folded) = self.folded(Pure::Bitcast, &[expr], Some(to)) {
             return folded;
@@ -399,12 +399,12 @@ impl Builder {
         self.emit(Expression::As { expr, kind: scalar(to).kind, convert: None })
     }
 
-    /// The bits of a value of one type as another one of the same width.
+    /// Bits of a value of type `from` as type `to` of the same width.
     pub(super) fn bits_as(&mut self, expr: Expr, from: Type, to: Type) -> Expr {
         if from == to { expr } else { self.bitcast(expr, to) }
     }
 
-    /// naga's conversion to a type, used where it agrees with vyre's.
+    /// naga's conversion, where it agrees with vyre's.
     pub(super) fn resize(&mut self, expr: Expr, to: Type) -> Expr {
         if let Some(folded) = self.folded(Pure::Cast, &[expr], Some(to)) {
             return folded;
@@ -432,12 +432,12 @@ operators! {
     and = And;
     or = InclusiveOr;
     xor = ExclusiveOr;
-    /// The count is below the width.
+    /// The count must be below the width.
     shl = ShiftLeft;
-    /// The count is below the width.
+    /// The count must be below the width.
     shr = ShiftRight;
     eq = Equal;
-    /// Of integers and bools: of floats, naga's back ends disagree about NaN.
+    /// Of integers and bools: for floats, naga's back ends disagree about NaN.
     ne = NotEqual;
     lt = Less;
     le = LessEqual;
@@ -445,8 +445,8 @@ operators! {
     ge = GreaterEqual;
 }
 
-/// An expression that is made of others: `expr!(b, or(and(x, 0xff), y))` is what the methods `or` and `and` of the builder `b`
-/// make, operands before what they are operands of. A name is an expression, a number a u32, and in brackets stands anything.
+/// Nested expressions: `expr!(b, or(and(x, 0xff), y))` calls the methods `or` and `and` of the builder `b`, operands
+/// first. A name is an expression, a number a u32 literal, and brackets contain any Rust expression.
 macro_rules! expr {
     ($b:expr, $number:literal) => { $b.u32($number) };
     ($b:expr, $value:ident) => { $value };

@@ -1,7 +1,7 @@
-//! What the invocations of a workgroup or subgroup do together.
+//! Collective operations of workgroups and subgroups.
 //!
-//! Subgroup operations are built from ballots and shuffles of words, in the order that the op table defines: so they give
-//! what the oracle gives, floats included, for every type, whatever a driver's own reductions do with NaNs.
+//! Subgroup operations are built from ballots and shuffles of words, in the order that the op table defines. So they
+//! agree with the oracle for every type, floats included, whatever a driver's own reductions do with NaNs.
 
 use naga::{Barrier, BuiltIn, CollectiveOperation, Expression, GatherMode, Statement, SubgroupOperation, VectorSize};
 use vyre_foundation::ir::ops::{self, Combined, Combiner, Exchange, Pure, ShuffleMode, Subgroup, Vote};
@@ -31,7 +31,7 @@ impl Lowerer<'_> {
         self.b.push(Statement::ControlBarrier(kinds));
     }
 
-    /// The words that invocation 0 has; if the dead are here, too, and it is one of them, zeros.
+    /// Words of invocation 0, broadcast through workgroup memory; zeros if `masked` and it has ended.
     pub(super) fn broadcast_words(&mut self, words: &[Expr], masked: bool) -> Vec<Expr> {
         let local = self.builtin(BuiltIn::LocalInvocationIndex);
         let first = expr!(self.b, eq(local, 0));
@@ -55,37 +55,37 @@ impl Lowerer<'_> {
         });
         self.barrier(Barrier::WORK_GROUP | Barrier::STORAGE);
         let words = places.into_iter().map(|place| self.b.load(place)).collect();
-        // Everybody has read before the next broadcast writes.
+        // All reads precede the writes of the next broadcast.
         self.barrier(Barrier::WORK_GROUP);
         words
     }
 
-    /// A value that the living agree on, for all. If nobody lives, the workgroup returns.
-    pub(super) fn living_choice(&mut self, ty: Type, value: Expr) -> Expr {
+    /// Passes a value on which the active invocations agree to all of the workgroup, which returns if none is active.
+    pub(super) fn choice_of_workgroup(&mut self, ty: Type, value: Expr) -> Expr {
         let alive = self.variables.alive.expect("declared in masked programs");
-        let somebody = self.variables.somebody.expect("declared in masked programs");
+        let any_active = self.variables.any_active.expect("declared in masked programs");
         let choice = self.variables.choice.expect("declared in masked programs");
         let word = self.words(ty, value)[0];
         let local = self.builtin(BuiltIn::LocalInvocationIndex);
         let (zero, one) = (self.b.u32(0), self.b.u32(1));
         let first = self.b.eq(local, zero);
-        self.b.when(first, |b| b.store(somebody, zero));
+        self.b.when(first, |b| b.store(any_active, zero));
         self.barrier(Barrier::WORK_GROUP);
         let alive = self.b.load(alive);
         self.b.when(alive, |b| {
-            b.store(somebody, one);
+            b.store(any_active, one);
             b.store(choice, word);
         });
         self.barrier(Barrier::WORK_GROUP);
-        let lives = self.b.load(somebody);
+        let lives = self.b.load(any_active);
         let chosen = self.b.load(choice);
         self.barrier(Barrier::WORK_GROUP);
-        let nobody = self.b.eq(lives, zero);
-        self.b.return_when(nobody);
+        let none_active = self.b.eq(lives, zero);
+        self.b.return_when(none_active);
         self.join_words(ty, &[chosen])
     }
 
-    /// A value that the living of a subgroup agree on, for all of the subgroup; 0 if nobody lives.
+    /// Passes a value on which the active invocations of a subgroup agree to all of the subgroup; 0 if none is active.
     pub(super) fn choice_of_subgroup(&mut self, ty: Type, value: Expr) -> Expr {
         let alive = self.b.load(self.variables.alive.expect("declared in masked programs"));
         let word = self.words(ty, value)[0];
@@ -101,30 +101,30 @@ impl Lowerer<'_> {
         self.join_words(ty, &[result])
     }
 
-    /// Whether an invocation of the subgroup lives.
-    pub(super) fn subgroup_lives(&mut self) -> Expr {
+    /// Tests whether an invocation of the subgroup is active.
+    pub(super) fn subgroup_has_active(&mut self) -> Expr {
         let yes = self.b.bool(true);
         self.choice_of_subgroup(Type::Bool, yes)
     }
 
     // Subgroups.
 
-    /// A bit for each lane whose condition is true.
+    /// Ballot: one bit for each lane whose condition is true.
     fn ballot(&mut self, condition: Expr) -> Expr {
-        // naga wants the type of the result to be there.
+        // naga requires the result type in the module.
         self.b.ty(naga::TypeInner::Vector { size: VectorSize::Quad, scalar: naga::Scalar::U32 });
         let result = self.b.result(Expression::SubgroupBallotResult);
         self.b.push(Statement::SubgroupBallot { result, predicate: Some(condition) });
         result
     }
 
-    /// Whether a lane is in a ballot. The lane is below 128.
+    /// Tests the bit of a lane, below 128, in a ballot.
     fn voted(&mut self, ballot: Expr, lane: Expr) -> Expr {
         let word = expr!(self.b, at(ballot, shr(lane, 5)));
         expr!(self.b, ne(and(shr(word, and(lane, 31)), 1), 0))
     }
 
-    /// The value of another lane, which exists.
+    /// Reads the value of another lane, which must exist.
     fn shuffle(&mut self, ty: Type, value: Expr, lane: Expr) -> Expr {
         if ty == Type::F16 {
             let wide = self.b.resize(value, Type::F32);
@@ -173,7 +173,7 @@ impl Lowerer<'_> {
                 let present = self.ballot(alive);
                 let zero = self.b.u32(0);
                 let first = self.set_bit(present, zero);
-                // If nobody lives, what comes out does not matter, but the lane exists.
+                // If no lane is active, the result is irrelevant, but the lane must exist.
                 let own = self.builtin(BuiltIn::SubgroupInvocationId);
                 let there = self.voted(present, first);
                 let first = self.b.select(there, first, own);
@@ -206,7 +206,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The lane that a lane takes the value of, and whether the subgroup has it.
+    /// Source lane of a shuffle, and whether it is within the subgroup.
     fn source_lane(&mut self, mode: ShuffleMode, operand: Expr) -> (Expr, Expr) {
         let size = self.builtin(BuiltIn::SubgroupSize);
         let own = self.builtin(BuiltIn::SubgroupInvocationId);
@@ -214,7 +214,7 @@ impl Lowerer<'_> {
             ShuffleMode::Lane => (self.b.lt(operand, size), operand),
             ShuffleMode::Up => (self.b.le(operand, own), self.b.sub(own, operand)),
             ShuffleMode::Down => {
-                // The distance is compared too: the sum may wrap around.
+                // The distance is compared as well: the sum may wrap.
                 let lane = self.b.add(own, operand);
                 (expr!(self.b, and(lt(operand, size), lt(lane, size))), lane)
             }
@@ -225,13 +225,13 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The words of a ballot: those that a subgroup has lanes for.
+    /// Words of a ballot that cover the lanes of a subgroup.
     fn ballot_words(&mut self, ballot: Expr) -> Vec<Expr> {
         let lanes = self.target.subgroup_size.unwrap_or(128);
         (0..lanes.div_ceil(32)).map(|word| self.b.field(ballot, word)).collect()
     }
 
-    /// The number of bits that are set in a ballot.
+    /// Population count of a ballot.
     fn ones(&mut self, ballot: Expr) -> Expr {
         let words = self.ballot_words(ballot);
         let counts: Vec<Expr> = words.into_iter().map(|word| self.count_ones(word)).collect();
@@ -242,16 +242,16 @@ impl Lowerer<'_> {
         self.b.pure(Pure::CountOnes, Type::U32, Type::U32, &[word])
     }
 
-    /// The number of the n-th bit that is set in a ballot, counted from 0, by binary search over prefix counts. If there are fewer, some
-    /// number below 128.
+    /// Position of the `n`-th set bit in a ballot, counted from 0, by binary search over prefix counts. If there are
+    /// fewer, some number below 128.
     fn set_bit(&mut self, ballot: Expr, n: Expr) -> Expr {
         let words = self.ballot_words(ballot);
-        // The word that has it, and the bits to skip in it.
+        // Selects the word with the bit, and the bits to skip in it.
         let (mut word, mut rest, mut at) = (words[0], n, self.b.u32(0));
         let mut passed = n;
         for (position, pair) in words.windows(2).enumerate() {
             let count = self.count_ones(pair[0]);
-            // Once a word has enough, those after it do not count.
+            // Words after the selected one are ignored.
             let here = expr!(self.b, eq(at, [self.b.u32(32 * position as u32)]));
             let goes_on = expr!(self.b, and(here, ge(passed, count)));
             passed = expr!(self.b, select(goes_on, sub(passed, count), passed));
@@ -271,7 +271,7 @@ impl Lowerer<'_> {
         at
     }
 
-    /// Combines bools by a ballot.
+    /// Reduces bools by a ballot.
     fn vote(&mut self, inst: &Inst, vote: Vote, value: Expr, alive: Expr) {
         let counts = match vote {
             Vote::All => expr!(self.b, and(alive, not(value, [Type::Bool]))),
@@ -293,18 +293,18 @@ impl Lowerer<'_> {
         self.define(inst.results[0], result);
     }
 
-    /// Bits that are set in one of some words.
+    /// Bitwise OR of words.
     fn any(&mut self, words: &[Expr]) -> Expr {
         words[1..].iter().fold(words[0], |any, &word| self.b.or(any, word))
     }
 
-    /// What lanes that are not there count as.
+    /// Identity element, for lanes that do not participate.
     fn identity(&mut self, op: Combiner, ty: Type) -> Expr {
         self.b.literal(Literal { ty, bits: op.identity(ty) })
     }
 
-    /// Runs a step for each power of two below the subgroup size, if that is known; otherwise for each that it may have, and
-    /// the result of those below the size counts.
+    /// Runs a step for each power of two below the subgroup size. If the size is unknown, runs all steps that may be
+    /// needed, and selects the results of those below the size.
     fn steps(&mut self, descending: bool, mut value: Expr, mut step: impl FnMut(&mut Self, u32, Expr) -> Expr) -> Expr {
         let mut distances: Vec<u32> = (0..7).map(|power| 1 << power).collect();
         if let Some(size) = self.target.subgroup_size {
@@ -325,7 +325,7 @@ impl Lowerer<'_> {
         value
     }
 
-    /// Combines in a tree that halves the subgroup; all get what lane 0 has then.
+    /// Tree reduction over halves of the subgroup, then a broadcast of lane 0.
     fn reduce(&mut self, inst: &Inst, op: Combiner, ty: Type, value: Expr, alive: Expr) {
         let identity = self.identity(op, ty);
         let yes = self.b.bool(true);
@@ -346,7 +346,7 @@ impl Lowerer<'_> {
         self.define(inst.results[0], result);
     }
 
-    /// Combines in doubling steps. The exclusive scan is the inclusive one of the lane before.
+    /// Inclusive scan in log₂(size) steps. The exclusive scan is the inclusive one of the previous lane.
     fn scan(&mut self, inst: &Inst, op: Combiner, ty: Type, value: Expr, alive: Expr, exclusive: bool) {
         let identity = self.identity(op, ty);
         let lane = self.builtin(BuiltIn::SubgroupInvocationId);

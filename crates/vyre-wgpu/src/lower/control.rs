@@ -1,78 +1,78 @@
-//! The hidden bindings by which the host and a kernel talk.
+//! Control block: the hidden bindings between host and kernel.
 //!
-//! `params` is what the host says, a struct of words in a uniform buffer: the grid, the fuel, and for each object that is bound
-//! its length and offset, or its value. `report` is what the kernel says, an array of atomic words: traps, the loop that ran out
-//! of fuel, and printed lines. A kernel that has nothing to say has no such binding.
+//! `params`, a struct of words in a uniform buffer, goes to the kernel: the grid, the fuel, and for each bound object
+//! its length and offset, or its value. `report`, an array of atomic words, comes from the kernel: traps, the loop that
+//! ran out of fuel, and printed lines. A kernel without reports has no `report` binding.
 
 use vyre_foundation::ir::{Literal, MemId, Program, Space, Span, Type};
 use vyre_foundation::launch::TraceLine;
 
-/// Words of `params` that every kernel has.
+/// Words of `params` common to all kernels.
 pub(crate) mod param {
-    /// Workgroups in each dimension, as the caller sees them.
+    /// Requested workgroups in each dimension.
     pub(crate) const GROUPS: u32 = 0;
-    /// Workgroups of the dispatch, if its grid is folded: all of them, or a range.
+    /// Number of workgroups of a folded dispatch: all of them, or those of a range.
     pub(crate) const COUNT: u32 = 3;
     /// Loop trips that an invocation may take.
     pub(crate) const FUEL: u32 = 4;
-    /// Trips that a workgroup may take together, in loops that it enters and leaves together.
+    /// Loop trips of workgroup-uniform loops that a workgroup may take.
     pub(crate) const GROUP_FUEL: u32 = 5;
-    /// Lines of the trace.
+    /// Capacity of the trace, in lines.
     pub(crate) const LINES: u32 = 6;
-    /// Two words that are always 0, but a compiler cannot know that.
+    /// Two words that are always 0, unknown to the driver's compiler.
     pub(crate) const ZEROS: u32 = 7;
-    /// First workgroup of the dispatch, if its grid is folded.
+    /// First workgroup of a folded dispatch.
     pub(crate) const FIRST: u32 = 9;
-    /// Where those of the objects begin.
+    /// Start of the words of the objects.
     pub(crate) const OBJECTS: u32 = 10;
 }
 
 /// Words of `report`.
 pub(crate) mod report {
-    /// How many invocations trapped.
+    /// Number of invocations that trapped.
     pub(crate) const TRAPS: u32 = 0;
-    /// The lowest of them. The host sets it to the highest number.
+    /// Lowest of them. The host initializes it to the maximum.
     pub(crate) const LOWEST: u32 = 1;
-    /// How many trap records were begun.
+    /// Number of trap records begun.
     pub(crate) const RECORDS: u32 = 2;
-    /// One more than the number of the loop that ran out of fuel.
+    /// Number of the loop that ran out of fuel, plus one.
     pub(crate) const STOP: u32 = 3;
-    /// How many lines were printed.
+    /// Number of lines printed.
     pub(crate) const LINES: u32 = 4;
     /// Words before the trap records.
     pub(crate) const HEAD: u32 = 8;
     /// Words of a trap record: invocation, site, code.
     pub(crate) const RECORD_WORDS: u32 = 3;
-    /// How many trap records there are. An invocation makes one only if no lower one has trapped before, so that even with
-    /// millions of traps there are few.
+    /// Capacity in trap records. An invocation writes one only if no lower invocation has trapped before, so that even
+    /// millions of traps write few records.
     pub(crate) const CAPACITY: u32 = 1024;
     /// Words of a printed line before its operands: invocation, sequence, site.
     pub(crate) const LINE_WORDS: u32 = 3;
 }
 
-/// Whether values of a type are declared as such in `params`; others are made from u32.
+/// Returns whether values of a type are declared with it in `params`; others are converted from u32.
 pub(crate) fn is_word(ty: Type) -> bool {
     matches!(ty, Type::U32 | Type::I32 | Type::F32)
 }
 
-/// Where everything stands in the bindings of a kernel, and what its numbers mean.
+/// Layout of a kernel's control block, and the meaning of its numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Control {
     /// First word of each object in `params`.
     pub(crate) objects: Vec<Option<u32>>,
-    /// The words of `params`, and as what they are declared.
+    /// Declared types of the words of `params`.
     pub(crate) params: Vec<Type>,
-    /// Where the program traps.
+    /// Trap sites.
     pub(crate) traps: Vec<Span>,
     /// The loops that use fuel.
     pub(crate) loops: Vec<Span>,
-    /// Whether there are both loops that a workgroup goes through together and others.
+    /// There are both workgroup-uniform and other loops.
     pub(crate) both_fuels: bool,
-    /// What the program prints.
+    /// Print sites.
     pub(crate) prints: Vec<Print>,
 }
 
-/// A `print` of the program.
+/// A `print` site.
 #[derive(Clone, Debug)]
 pub(crate) struct Print {
     text: Box<str>,
@@ -84,12 +84,12 @@ impl Print {
         Print { text: text.into(), operands }
     }
 
-    /// Words that the operands take.
+    /// Number of words of the operands.
     fn words(&self) -> u32 {
         self.operands.iter().map(|ty| ty.bits().div_ceil(32)).sum()
     }
 
-    /// The line of an invocation, with operands that have these words.
+    /// Decodes the line of an invocation from the words of its operands.
     fn line(&self, invocation: u32, mut words: &[u32]) -> TraceLine {
         let literals = self.operands.iter().map(|&ty| {
             let (own, rest) = words.split_at(ty.bits().div_ceil(32) as usize);
@@ -123,34 +123,34 @@ impl Control {
         Control { objects, params, ..Control::default() }
     }
 
-    /// The first word of an object in `params`: the length and the offset of a storage object, in elements, or the value of
-    /// a uniform, low word first.
+    /// First word of an object in `params`: length and offset of a storage object, in elements, or the value of a
+    /// uniform, low word first.
     pub(crate) fn object(&self, memory: MemId) -> u32 {
         use vyre_foundation::ir::entity::Entity;
         self.objects[memory.index()].expect("objects that are bound have words")
     }
 
-    /// Bytes of `params`, as a uniform buffer has them.
+    /// Size of `params` as a uniform buffer.
     pub(crate) fn param_bytes(&self) -> u64 {
         (4 * self.params.len() as u64).next_multiple_of(16)
     }
 
-    /// Whether the host has to look at the report.
+    /// Returns whether the kernel has a report.
     pub(crate) fn reports(&self) -> bool {
         !(self.traps.is_empty() && self.loops.is_empty() && self.prints.is_empty())
     }
 
-    /// The first word of the trace in `report`.
+    /// First word of the trace in `report`.
     pub(crate) fn trace(&self) -> u32 {
         report::HEAD + if self.traps.is_empty() { 0 } else { report::CAPACITY * report::RECORD_WORDS }
     }
 
-    /// Words of one line of the trace.
+    /// Words of a trace line.
     pub(crate) fn line_words(&self) -> u32 {
         report::LINE_WORDS + self.prints.iter().map(Print::words).max().unwrap_or(0)
     }
 
-    /// Turns the trace of a report into lines.
+    /// Decodes the trace of a report.
     pub(crate) fn lines(&self, words: &[u32], count: usize) -> Vec<TraceLine> {
         let width = self.line_words() as usize;
         let mut records: Vec<&[u32]> = words[self.trace() as usize..].chunks_exact(width).take(count).collect();

@@ -1,21 +1,21 @@
-//! Loop counters that wrap around.
+//! Workaround for loop counters that wrap around.
 //!
 //! Mesa computes the trip count of a loop from the initial value, the step and the limit of an induction variable as
-//! `(limit − initial) / step`, evaluates the exit condition for that trip alone, and unrolls the loop that many times without
-//! it. A counter that wraps around meets the condition in an earlier trip, which Mesa 22.3 does not notice
-//! (`calculate_iterations` in `nir_loop_analyze.c`). On such a driver the initial value of a counter that may wrap is hidden, so
-//! that the loop has no constant trip count and keeps its condition.
+//! `(limit − initial) / step`, evaluates the exit condition for that trip alone, and unrolls the loop that many times
+//! without it. A counter that wraps around meets the condition in an earlier trip, which Mesa 22.3 misses
+//! (`calculate_iterations` in `nir_loop_analyze.c`). On such a driver the initial value of a counter that may wrap is
+//! veiled, so that the loop has no constant trip count and keeps its condition.
 
 use vyre_foundation::analysis::{Increment, const_trip_count, exits_of};
 use vyre_foundation::ir::{InstId, Op, Program, Pure, Type, ValueId};
 
-/// Returns whether a parameter of a loop is an integer that is not known to stay in the range of its type.
+/// Returns whether an integer parameter of a loop is not known to stay in the range of its type.
 pub(super) fn may_wrap(program: &Program, id: InstId, position: usize) -> bool {
     let inst = program.inst(id);
     let param = program.block(inst.blocks[0]).params[position];
     let Some((least, most)) = range(program.ty(param)) else { return false };
     let Some((low, high)) = values(program, id, position, param) else { return true };
-    // A comparison of the same bits with the other sign has a range of its own.
+    // A comparison with the other signedness has a different range.
     let changes_sign = low < 0 || high > signed_most(program.ty(param));
     low < least || high > most || (changes_sign && is_reinterpreted(program, id, position, param))
 }

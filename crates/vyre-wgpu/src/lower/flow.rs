@@ -1,4 +1,4 @@
-//! Control flow. Results and loop parameters are variables: naga has no block arguments.
+//! Lowering of control flow. Results and loop parameters become variables: naga has no block arguments.
 
 use naga::{
     AtomicFunction, Barrier, Block, CollectiveOperation, Expression, Statement, SubgroupOperation, SwitchCase,
@@ -13,27 +13,27 @@ use super::{Lowerer, Mode, counters};
 
 /// A loop that is being lowered.
 pub(super) struct Frame {
-    /// The parameters, and pointers to the variables that hold them.
+    /// Parameters, with pointers to their variables.
     params: Vec<(ValueId, Expr)>,
-    /// Pointers to the results. One that is always a parameter is in the variable of that.
+    /// Pointers to the results. A result that is always a parameter shares its variable.
     results: Vec<Expr>,
-    /// A variable that says that the loop is being left, where naga's `break` alone leaves only a switch.
+    /// Flag that the loop is being left, for breaks inside a switch, where naga's `break` leaves only the switch.
     done: Option<Expr>,
-    /// Whether the dead may leave it.
+    /// Invocations that have ended leave the loop.
     guarded: bool,
-    /// Whether the next trip is what follows in the module, so that a `continue` has nothing to do but to hand on.
+    /// The next trip follows in the module (unrolled), so that `continue` only assigns the parameters.
     repeated: bool,
 }
 
-/// Instructions of the repeated bodies of a loop, and bodies, at most.
+/// Limits of unrolling: instructions of all copies, and number of copies.
 const REPEATED_INSTRUCTIONS: usize = 256;
 const REPETITIONS: usize = 16;
 
-/// How many trips pass between two looks at whether another invocation ran out of fuel; a power of two.
+/// Trips between two polls of the stop flag; a power of two.
 const TRIPS_PER_LOOK: u32 = 4096;
 
 impl Lowerer<'_> {
-    /// Lowers a block. What it yields is stored through `results`.
+    /// Lowers a block. Yielded values are stored through `results`.
     pub(super) fn block(&mut self, block: BlockId, results: &[Expr], mode: Mode) {
         let program = self.program;
         let insts = &program.block(block).insts;
@@ -43,7 +43,7 @@ impl Lowerer<'_> {
             match &inst.op {
                 Op::Control(control) => {
                     self.construct(id, control, mode);
-                    if mode == Mode::Guarded && self.may_die(id) && position + 1 < insts.len() {
+                    if mode == Mode::Guarded && self.may_end(id) && position + 1 < insts.len() {
                         let alive = self.variables.alive.expect("declared in masked programs");
                         guards.push(self.b.load(alive));
                         self.b.open();
@@ -92,14 +92,14 @@ impl Lowerer<'_> {
         while let Some(condition) = guards.pop() {
             let accept = self.b.close();
             self.b.open();
-            self.leave_if_dead();
+            self.leave_if_ended();
             let reject = self.b.close();
             self.b.push(Statement::If { condition, accept, reject });
         }
     }
 
-    /// Stores values. They are expressions that have been evaluated, so the order does not matter. A parameter of the loop is in
-    /// its variable until the next trip.
+    /// Stores values. Their expressions are evaluated already, so the order is irrelevant. A parameter of the loop
+    /// stays in its variable until the next trip.
     fn assign(&mut self, targets: &[Expr], values: &[ValueId]) {
         for (&target, &value) in targets.iter().zip(values) {
             if self.loops.last().is_some_and(|frame| frame.params.contains(&(value, target))) {
@@ -114,24 +114,24 @@ impl Lowerer<'_> {
     fn exit(&mut self, mode: Mode) {
         match mode {
             Mode::Free | Mode::Shared => self.b.push(Statement::Return { value: None }),
-            // In a subgroup block, the dead go along as long as one invocation lives: no frame there is guarded.
+            // In a subgroup block, ended invocations continue as long as one is active: no enclosing frame is guarded.
             Mode::Guarded | Mode::Subgroup => {
                 let alive = self.variables.alive.expect("declared in masked programs");
                 let no = self.b.bool(false);
                 self.b.store(alive, no);
-                self.leave_if_dead();
+                self.leave_if_ended();
             }
         }
     }
 
-    /// Leaves the innermost loop, if it is one that only the living are in.
-    fn leave_if_dead(&mut self) {
+    /// Leaves the innermost loop, if only active invocations execute it.
+    fn leave_if_ended(&mut self) {
         if self.loops.last().is_some_and(|frame| frame.guarded) {
             self.leave_loop();
         }
     }
 
-    /// naga's `break`; where that leaves only a switch, what comes after it goes on leaving.
+    /// naga's `break`; inside a switch, which it only leaves, also sets `done`.
     fn leave_loop(&mut self) {
         if let Some(done) = self.loops.last().expect("called in loops").done {
             let yes = self.b.bool(true);
@@ -140,13 +140,13 @@ impl Lowerer<'_> {
         self.b.push(Statement::Break);
     }
 
-    /// After a switch: goes on leaving the loop.
+    /// Continues leaving the loop after a switch.
     fn go_on_leaving(&mut self, done: Expr) {
         let done = self.b.load(done);
         self.b.when(done, |b| b.push(Statement::Break));
     }
 
-    /// An `if`, `switch`, `region` or `loop`, with its results.
+    /// Lowers an `if`, `switch`, `region` or `loop`, and its results.
     fn construct(&mut self, id: InstId, control: &Control, mode: Mode) {
         let program = self.program;
         let inst = program.inst(id);
@@ -162,12 +162,13 @@ impl Lowerer<'_> {
         }
         let watched = mode == Mode::Free && self.runs_out_alone(id);
         let inner = if watched { Mode::Guarded } else { self.inner_mode(id, mode) };
-        // Entered by the living, or by subgroups in which one invocation lives: the trips of a loop that all others take are counted.
-        let enters_alone = mode.has_dead() && inner == Mode::Guarded;
+        // Entered by active invocations, or by subgroups with an active one. All others count the trips of its loops,
+        // too.
+        let enters_alone = mode.includes_ended() && inner == Mode::Guarded;
         let enters_subgroup = inner == Mode::Subgroup && (mode == Mode::Shared || *control == Control::Loop);
         let lives = (enters_alone || enters_subgroup).then(|| {
             let lives = match inner {
-                Mode::Subgroup => self.subgroup_lives(),
+                Mode::Subgroup => self.subgroup_has_active(),
                 _ => self.b.load(self.variables.alive.expect("declared in masked programs")),
             };
             self.b.open();
@@ -239,7 +240,7 @@ impl Lowerer<'_> {
         params.iter().map(|&param| (param, self.b.scalar_variable("carried", program.ty(param)))).collect()
     }
 
-    /// Whether a result of a loop is what one of its parameters is in the last trip.
+    /// Returns whether every `break` of a loop gives a result the value of a parameter.
     fn always_breaks_with(&self, id: InstId, position: usize, param: ValueId) -> bool {
         let program = self.program;
         let exits = exits_of(program, program.inst(id).blocks[0]);
@@ -250,12 +251,12 @@ impl Lowerer<'_> {
         self.when(condition, |this| this.block(block, results, mode));
     }
 
-    /// What a construct branches on.
+    /// Condition of a construct, from an invocation that is active.
     fn condition(&mut self, value: ValueId, mode: Mode) -> Expr {
         let expr = self.value(value);
         match mode {
             Mode::Free | Mode::Guarded => expr,
-            Mode::Shared => self.living_choice(self.program.ty(value), expr),
+            Mode::Shared => self.choice_of_workgroup(self.program.ty(value), expr),
             Mode::Subgroup => self.choice_of_subgroup(self.program.ty(value), expr),
         }
     }
@@ -307,7 +308,7 @@ impl Lowerer<'_> {
             done
         });
         let copies = self.repetitions(id);
-        // Where a short loop takes fuel at all, it pays for all its trips at once.
+        // A short loop that consumes fuel pays for all its trips at once.
         let (short, takes_fuel) = (self.trips.short(id), self.takes_fuel(id));
         if let (Some(trips), true) = (short, takes_fuel) {
             self.burn(id, trips.div_ceil(copies as u32) + 1, mode);
@@ -321,17 +322,17 @@ impl Lowerer<'_> {
             }
             self.burn(id, 1, mode);
         }
-        // Whoever branches together finds out whether somebody lives; a loop that has no such branch must ask.
+        // A uniform branch checks for active invocations; a loop without one must check itself.
         let asks = |inner: &InstId| {
             matches!(program.inst(*inner).op, Op::Control(Control::If | Control::Switch(_)))
                 && self.is_shared(*inner, Scope::Workgroup)
         };
         if mode == Mode::Shared && !block.insts.iter().any(asks) {
             let yes = self.b.bool(true);
-            self.living_choice(Type::Bool, yes);
+            self.choice_of_workgroup(Type::Bool, yes);
         }
         if mode == Mode::Subgroup {
-            let lives = self.subgroup_lives();
+            let lives = self.subgroup_has_active();
             let nobody = self.b.not(lives, Type::Bool);
             self.when(nobody, Self::leave_loop);
         }
@@ -347,12 +348,12 @@ impl Lowerer<'_> {
         self.b.push(Statement::Loop { body, continuing: Block::new(), break_if: None });
     }
 
-    /// How many times the body of a loop is repeated.
+    /// Unroll factor of a loop.
     fn repetitions(&self, id: InstId) -> usize {
         let program = self.program;
         let body = program.inst(id).blocks[0];
         let tail = program.block(body).insts.last();
-        // Only from the end of a body the next one can be reached without a jump.
+        // Only from the end of a body can the next copy be reached without a jump.
         let awkward = |_: BlockId, inner: InstId, _: bool| match program.inst(inner).op {
             Op::Terminator(Terminator::Continue) => Some(&inner) != tail,
             Op::Control(Control::Loop) => true,
@@ -367,29 +368,29 @@ impl Lowerer<'_> {
 
     // Fuel.
 
-    /// Whether the whole workgroup takes the trips of a loop together.
+    /// Returns whether a loop is workgroup-uniform: the whole workgroup takes its trips together.
     pub(super) fn together(&self, id: InstId) -> bool {
         let body = self.program.inst(id).blocks[0];
         self.facts.as_ref().is_some_and(|facts| facts.is_converged(body, Scope::Workgroup))
     }
 
-    /// Whether a loop takes fuel.
+    /// Returns whether a loop consumes fuel.
     pub(super) fn takes_fuel(&self, id: InstId) -> bool {
         !self.free.contains(&id) && (self.target.loop_budget || self.trips.short(id).is_none())
     }
 
-    /// Whether a construct takes trips off a budget that is the subgroup's.
+    /// Returns whether a construct consumes the loop budget of the subgroup.
     fn spends(&self, id: InstId) -> bool {
         self.target.loop_budget && self.has_fuel_loop(id)
     }
 
-    /// Whether a construct is or contains a loop that takes fuel.
+    /// Returns whether a construct is or contains a loop that consumes fuel.
     fn has_fuel_loop(&self, id: InstId) -> bool {
         let is = |id: InstId| self.program.inst(id).op == Control::Loop && self.takes_fuel(id);
         is(id) || self.contains(id, &|_, inner, _| is(inner))
     }
 
-    /// Whether a construct that a workgroup enters together has loops in it, of which only some may take the trips and run out
+    /// Returns whether a workgroup-uniform construct contains divergent loops, in which single invocations may run out
     /// of fuel.
     fn runs_out_alone(&self, id: InstId) -> bool {
         let diverges =
@@ -397,30 +398,30 @@ impl Lowerer<'_> {
         self.program.inst(id).blocks.iter().any(diverges) && self.has_fuel_loop(id)
     }
 
-    /// After such a construct: if somebody has run out, the workgroup returns.
+    /// After such a construct: returns the workgroup if one of its invocations has run out of fuel.
     fn return_if_stopped(&mut self) {
-        let alive = self.variables.alive.expect("declared if somebody may run out");
-        let stopped = self.variables.stopped.expect("declared if somebody may run out");
+        let alive = self.variables.alive.expect("declared if an invocation may run out of fuel");
+        let stopped = self.variables.stopped.expect("declared if an invocation may run out of fuel");
         let one = self.b.u32(1);
         let dead = expr!(self.b, not(load(alive), [Type::Bool]));
         self.b.when(dead, |b| b.store(stopped, one));
         self.barrier(Barrier::WORK_GROUP);
-        let somebody = self.b.load(stopped);
-        // Everybody has read before somebody else runs out.
+        let any_stopped = self.b.load(stopped);
+        // All reads precede the next write.
         self.barrier(Barrier::WORK_GROUP);
-        let ended = expr!(self.b, ne(somebody, 0));
+        let ended = expr!(self.b, ne(any_stopped, 0));
         self.b.return_when(ended);
     }
 
-    /// Whether several arms of a construct do that: then they stand one after the other, so that each knows what those
-    /// before it have spent.
+    /// Returns whether several arms of a construct consume the budget. They are serialized, so that each continues with
+    /// the remaining budget.
     fn spends_in_several_arms(&self, id: InstId) -> bool {
         let program = self.program;
         let spends = |block: &&BlockId| program.block(**block).insts.iter().any(|&inner| self.spends(inner));
         self.target.loop_budget && program.inst(id).blocks.iter().filter(spends).count() > 1
     }
 
-    /// Lets all invocations of a subgroup that are here know what is left of their budget.
+    /// Gives all invocations of a subgroup the minimum of their remaining budgets.
     fn share_fuel(&mut self) {
         let (Some(fuel), Some(_)) = (self.variables.fuel, self.target.subgroup_size) else { return };
         let argument = self.b.load(fuel);
@@ -435,11 +436,11 @@ impl Lowerer<'_> {
         self.b.store(fuel, result);
     }
 
-    /// Pays for trips of a loop, or ends the invocation.
+    /// Consumes fuel for loop trips, or ends the invocation.
     fn burn(&mut self, id: InstId, trips: u32, mode: Mode) {
         let number = self.control.loops.len() as u32 + 1;
         self.control.loops.push(self.program.inst(id).span);
-        // A subgroup without living invocations does not take the trips of subgroup blocks.
+        // A subgroup without active invocations does not take the trips of subgroup blocks.
         let together = matches!(mode, Mode::Free | Mode::Shared) && self.together(id);
         let fuel = if together { self.variables.group_fuel } else { self.variables.fuel };
         let fuel = fuel.expect("declared if there are such loops");
@@ -458,7 +459,7 @@ impl Lowerer<'_> {
         let rest = self.b.sub(left, trips);
         self.b.store(fuel, rest);
         if !together && !self.target.loop_budget {
-            // Once one has run out, the others need not go on.
+            // Stops soon after another invocation has run out of fuel.
             let look = expr!(self.b, eq(and(left, [self.b.u32(TRIPS_PER_LOOK - 1)]), 0));
             self.when(look, |this| {
                 let pointer = this.report_word(report::STOP);
@@ -470,8 +471,8 @@ impl Lowerer<'_> {
 
     // Questions about constructs.
 
-    /// Whether the blocks of an instruction, at any depth, contain something; `question` is asked with the block it stands
-    /// in, and whether that is inside a loop below the instruction.
+    /// Searches the blocks of an instruction, at any depth. `question` gets the block of an instruction, the
+    /// instruction, and whether it is inside a loop below `id`.
     fn contains(&self, id: InstId, question: &dyn Fn(BlockId, InstId, bool) -> bool) -> bool {
         let program = self.program;
         let inst = program.inst(id);
@@ -489,8 +490,8 @@ impl Lowerer<'_> {
         false
     }
 
-    /// Whether an invocation may end in a construct.
-    fn may_die(&self, id: InstId) -> bool {
+    /// Returns whether an invocation may end in a construct.
+    fn may_end(&self, id: InstId) -> bool {
         let dies = |id: InstId| match self.program.inst(id).op {
             Op::Terminator(Terminator::Return | Terminator::Trap) => true,
             Op::Control(Control::Loop) => self.takes_fuel(id),
@@ -499,13 +500,13 @@ impl Lowerer<'_> {
         dies(id) || self.contains(id, &|_, id, _| dies(id))
     }
 
-    /// Whether the innermost loop around a construct may be left from inside it.
+    /// Returns whether the innermost loop around a construct may be left from inside it.
     fn may_leave(&self, id: InstId) -> bool {
         let breaks = |_: BlockId, id: InstId, in_loop: bool| !in_loop && self.program.inst(id).op == Terminator::Break;
-        self.may_die(id) || self.contains(id, &breaks)
+        self.may_end(id) || self.contains(id, &breaks)
     }
 
-    /// Whether a loop with this body may be left from inside a switch of its own.
+    /// Returns whether a loop with this body may be left from inside a switch in it.
     fn leaves_from_switch(&self, body: BlockId) -> bool {
         let program = self.program;
         let mut pending = vec![body];
@@ -522,26 +523,26 @@ impl Lowerer<'_> {
         false
     }
 
-    /// Who executes the blocks of a construct.
+    /// Execution mode of the blocks of a construct.
     fn inner_mode(&self, id: InstId, mode: Mode) -> Mode {
         match mode {
             Mode::Free | Mode::Guarded => mode,
             Mode::Shared if self.is_shared(id, Scope::Workgroup) => Mode::Shared,
             Mode::Shared | Mode::Subgroup if self.is_shared(id, Scope::Subgroup) => Mode::Subgroup,
-            // What is not done together is done by the living.
+            // Divergent constructs are executed by active invocations only.
             Mode::Shared | Mode::Subgroup => Mode::Guarded,
         }
     }
 
-    /// Whether a construct in a shared block concerns the whole workgroup, or one in a subgroup block the whole subgroup: it contains
-    /// a collective operation, or an exit that all take together.
+    /// Returns whether a construct in a shared block is executed by the whole workgroup, or one in a subgroup block by
+    /// the whole subgroup: it contains a collective operation, or a uniform exit.
     fn is_shared(&self, id: InstId, scope: Scope) -> bool {
         let facts = self.facts.as_ref().expect("masked programs have collective operations");
         self.contains(id, &|block, inner, in_loop| {
             let together = facts.is_converged(block, scope);
             match &self.program.inst(inner).op {
                 Op::Terminator(Terminator::Break | Terminator::Continue) => together && !in_loop,
-                // A subgroup goes along with its dead, until the end of the block.
+                // Ended invocations of a subgroup continue until the end of the block.
                 Op::Terminator(Terminator::Return | Terminator::Trap) => together && scope == Scope::Workgroup,
                 op => together && op.is_collective(),
             }

@@ -1,16 +1,16 @@
-//! `fma` for devices that do not round it once: some drivers multiply and then add.
+//! Emulation of `fma` for drivers that multiply and then add, with two roundings.
 //!
-//! With f64, the product of two f32 is exact, and so is what is lost when it is added to the third; that makes the last bit
-//! of the sum sticky, and rounding to f32 rounds once. For f64 itself the operands are scaled so that nothing overflows or is
-//! lost, product and sum are made as pairs of f64, and the result is scaled back: the method of FreeBSD's libm, after Dekker
-//! and Knuth, without branches.
+//! For f32 it uses f64: the product is exact, and the rounding error of the sum is too; it makes the last bit of the
+//! sum sticky (round to odd), so that rounding to f32 rounds once. For f64 the operands are scaled to avoid overflow
+//! and underflow, product and sum are computed as double-doubles, and the result is scaled back: the method of
+//! FreeBSD's libm, after Dekker and Knuth, without branches.
 
 use naga::BinaryOperator;
 use vyre_foundation::ir::Type;
 
 use super::build::{Builder, Expr, expr};
 
-/// A number as the exact sum of two.
+/// Double-double: a number as the unevaluated sum of two f64.
 #[derive(Clone, Copy)]
 struct Pair {
     high: Expr,
@@ -18,7 +18,7 @@ struct Pair {
 }
 
 impl Builder {
-    /// `a × b + c`, rounded once, of any float type.
+    /// `a × b + c` of any float type, with a single rounding.
     pub(super) fn exact_fma(&mut self, ty: Type, operands: &[Expr]) -> Expr {
         if ty == Type::F64 {
             return self.fma_f64(operands[0], operands[1], operands[2]);
@@ -27,11 +27,11 @@ impl Builder {
         let product = self.f64_mul(a, b);
         let sum = self.two_sum(product, c);
         let odd = self.sticky(sum);
-        // Infinities and NaNs have no error to speak of.
+        // Infinities and NaNs have no rounding error.
         expr!(self, resize(select(is_finite([sum.high]), odd, [sum.high]), ty))
     }
 
-    /// An operation on f64 that the driver must not look into.
+    /// f64 operation veiled from the driver's optimizer.
     fn f64_op(&mut self, op: BinaryOperator, a: Expr, b: Expr) -> Expr {
         let (a, b) = (self.apart(Type::F64, 0, a), self.apart(Type::F64, 1, b));
         let value = self.binary(op, a, b);
@@ -71,7 +71,7 @@ impl Builder {
         expr!(self, ne(and(bits(value), mask), mask))
     }
 
-    /// The sum of two numbers and what rounding it lost (Knuth).
+    /// Sum of two numbers and its rounding error (Knuth's TwoSum).
     fn two_sum(&mut self, a: Expr, b: Expr) -> Pair {
         let high = self.f64_add(a, b);
         let from_b = self.f64_sub(high, a);
@@ -79,7 +79,7 @@ impl Builder {
         Pair { high, low: expr!(self, f64_add(lost_a, f64_sub(b, from_b))) }
     }
 
-    /// The product of two numbers that are neither large nor small, and what rounding it lost (Dekker).
+    /// Product of two numbers of moderate magnitude and its rounding error (Dekker).
     fn two_product(&mut self, a: Expr, b: Expr) -> Pair {
         let splitter = self.f64(134_217_729.0);
         let mut split = |value: Expr| {
@@ -96,14 +96,14 @@ impl Builder {
         Pair { high, low: expr!(self, f64_add(f64_add(f64_sub(first, high), second), third)) }
     }
 
-    /// The bits of a number one step towards where the exact sum lies.
+    /// Bits of the neighbour of `high` in the direction of the exact sum.
     fn stepped(&mut self, sum: Pair) -> Expr {
         let (high, low) = (self.bits(sum.high), self.bits(sum.low));
         let away = expr!(self, eq(shr(xor(high, low), 63), [self.u64(0)]));
         expr!(self, add(high, select(away, [self.u64(1)], [self.u64(u64::MAX)])))
     }
 
-    /// The high part of a sum, rounded to odd: its last bit is set if anything was lost.
+    /// High part of a sum, rounded to odd: the last bit is set if the sum is inexact.
     fn sticky(&mut self, sum: Pair) -> Expr {
         let bits = self.bits(sum.high);
         let even = expr!(self, eq(and(bits, [self.u64(1)]), [self.u64(0)]));
@@ -118,18 +118,18 @@ impl Builder {
         expr!(self, bitcast(shl(resize(biased, [Type::U64]), 52), [Type::F64]))
     }
 
-    /// The biased exponent of an f64, as an i32.
+    /// Biased exponent of an f64, as an i32.
     pub(super) fn exponent(&mut self, value: Expr) -> Expr {
         expr!(self, bitcast(and(resize(shr(bits(value), 52), [Type::U32]), 0x7ff), [Type::I32]))
     }
 
-    /// A number with another biased exponent.
+    /// Replaces the biased exponent of a number.
     fn with_exponent(&mut self, value: Expr, exponent: u64) -> Expr {
         let rest = expr!(self, and(bits(value), [self.u64(0x800f_ffff_ffff_ffff)]));
         expr!(self, bitcast(or(rest, [self.u64(exponent << 52)]), [Type::F64]))
     }
 
-    /// A finite number that is not zero, as a significand from ½ up to 1 and an exponent.
+    /// Significand in [½, 1) and exponent of a finite nonzero number.
     fn normalized(&mut self, value: Expr) -> (Expr, Expr) {
         let subnormal = expr!(self, eq(exponent(value), [self.i32(0)]));
         let number = expr!(self, select(subnormal, f64_mul(value, [self.f64(2f64.powi(54))]), value));
@@ -146,7 +146,7 @@ impl Builder {
     fn scaled(&mut self, value: Expr, n: Expr) -> Expr {
         let exponent = expr!(self, add(sub(exponent(value), [self.i32(1023)]), n));
         let significand = self.with_exponent(value, 1023);
-        // The first step is exact; the second rounds, if the result is subnormal, or overflows.
+        // The first multiplication is exact; the second rounds if the result is subnormal, or overflows.
         let first = self.clamp_i32(exponent, -1022, 1023);
         let second = expr!(self, clamp_i32(sub(exponent, first), [-60], [1]));
         expr!(self, f64_mul(f64_mul(significand, power(first)), power(second)))
@@ -158,7 +158,7 @@ impl Builder {
         let scale = self.add(a_e, b_e);
         let spread = self.sub(scale, c_e);
 
-        // `c` in units of the product. One that is far smaller only has to be seen.
+        // `c` relative to the product. A far smaller `c` only has to be sticky.
         let shift = expr!(self, clamp_i32(sub([self.i32(0)], spread), [-120], [120]));
         let near = expr!(self, f64_mul(c_s, power(shift)));
         let far = expr!(self, gt(spread, [self.i32(110)]));
@@ -171,10 +171,10 @@ impl Builder {
         let low = self.two_sum(sum.low, product.low);
         let low = self.sticky(low);
 
-        // A normal result: one more addition rounds it, and scaling is exact.
+        // Normal result: one more addition rounds, and scaling is exact.
         let normal = expr!(self, scaled(f64_add([sum.high], low), scale));
 
-        // A subnormal result loses bits when it is scaled: the last one that is kept must not be rounded before.
+        // Subnormal result: scaling drops bits, and the last remaining one must not be rounded before.
         let pair = self.two_sum(sum.high, low);
         let one = self.i32(1);
         let lost = expr!(self, sub(sub(one, exponent([pair.high])), scale));
@@ -190,13 +190,13 @@ impl Builder {
         let exponent = expr!(self, add(sub(exponent([sum.high]), [self.i32(1023)]), scale));
         let mut result = expr!(self, select(gt(exponent, [self.i32(-1023)]), normal, subnormal));
 
-        // The product cancels `c` but for what rounding it lost.
+        // The product cancels `c` except for its rounding error.
         let cancels = self.eq(sum.high, zero);
         let rest = self.scaled(product.low, scale);
         let rest = expr!(self, select(eq([product.low], zero), zero, rest));
         result = self.select(cancels, rest, result);
 
-        // `c` is so much larger that the product does not matter.
+        // `c` is so much larger that the product has no effect.
         result = expr!(self, select(lt(spread, [self.i32(-120)]), c, result));
 
         // Zeros, infinities and NaNs follow from the plain operations.

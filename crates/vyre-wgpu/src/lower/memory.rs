@@ -1,10 +1,10 @@
-//! Memory objects and accesses to them, with the bounds checks that the meaning of programs asks for.
+//! Memory objects and accesses to them, with the bounds checks of the semantics.
 //!
-//! An index outside is never used: a load takes element 0 instead and then gives 0, a store is skipped. A storage object may
-//! begin anywhere in its binding, if the variant says so; then its elements are found at their index plus an offset.
+//! An out-of-bounds index is never used: a load reads element 0 instead and yields 0, a store is skipped. In variants
+//! with `parts`, a storage object may start anywhere in its binding, and an offset is added to its indices.
 //!
-//! An object that is accessed as elements of one type is an array of these. One that is accessed as several is an array of words, and
-//! its accesses convert: narrower elements are bit fields of a word, wider ones are two words.
+//! An object accessed as elements of one type is an array of these. One that is accessed as several types is an array
+//! of words, and its accesses convert: narrower elements are bit fields of a word, wider ones are two words.
 
 use naga::{
     AddressSpace, AtomicFunction, Expression, GlobalVariable, PredeclaredType, Span, Statement, StorageAccess,
@@ -21,7 +21,7 @@ use super::build::{Expr, expr, scalar};
 use super::control::is_word;
 use super::{Lowerer, Mode, binding, read_only, writable};
 
-/// How an object is found in the module.
+/// Location of an object in the module.
 #[derive(Clone)]
 pub(super) enum Object {
     /// The value of a uniform, loaded at entry.
@@ -32,35 +32,35 @@ pub(super) enum Object {
 /// An array.
 #[derive(Clone)]
 pub(super) struct Array {
-    /// The variables that it is in: one, or several for a storage object that is too large for a binding.
+    /// Variables that contain it: one, or several for a storage object too large for one binding.
     bases: Vec<Expr>,
-    /// The element that `length` and `offset` count: the one that the object is declared with.
+    /// Declared element, the unit of `length` and `offset`.
     declared: Element,
     /// Type of the variables' elements.
     stored: Type,
-    /// How many elements it has, if that is asked for.
+    /// Number of elements, if the program uses it.
     length: Option<Expr>,
-    /// Where the first element is, for storage.
+    /// Offset of the first element, for storage.
     offset: Option<Expr>,
     shape: Shape,
 }
 
-/// How the elements of an array are stored.
+/// Representation of the elements of an array.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// As what they are.
+    /// As their own type.
     Plain,
-    /// As the value that they are loaded as: sub-word elements of workgroup and private arrays.
+    /// As the loaded type: sub-word elements of workgroup and private arrays.
     Extended,
     /// Several in each u32.
     Packed,
     /// As words, for accesses of several types.
     Words,
-    /// As vectors of so many.
+    /// As vectors of this size.
     Vectors(VectorSize),
 }
 
-/// Whether an element that is accessed is inside its object.
+/// Bounds of an access.
 #[derive(Clone, Copy)]
 enum Inside {
     Always,
@@ -73,13 +73,13 @@ fn is_sub_word(element: Element) -> bool {
 }
 
 impl Lowerer<'_> {
-    /// Declares every object, and loads what the host says about it if the program uses it.
+    /// Declares every object, and loads its length and offset if the program uses it.
     pub(super) fn declare_memory(&mut self) {
         let program = self.program;
         let mut used = vec![false; program.memories().len()];
         let types = AccessTypes::of(program);
         let mut stored = vec![false; program.memories().len()];
-        // Stores to neighbours in one word must not undo each other.
+        // Stores to different elements of one word must not overwrite each other, so such words are atomic.
         let mut narrowly = vec![false; program.memories().len()];
         let mut measured = vec![false; program.memories().len()];
         program.walk(|id, _| {
@@ -99,7 +99,7 @@ impl Lowerer<'_> {
         let facts = used.into_iter().zip(stored).zip(narrowly).zip(measured);
         for ((id, memory), (((used, stored), narrowly), measured)) in program.memories().iter().zip(facts) {
             let declared = memory.element;
-            // The element of all accesses, if they agree.
+            // Element type of all accesses, if they agree.
             let mut elements = types[id].elements();
             let (element, mixed) = (elements.next().unwrap_or(declared), elements.next().is_some());
             let value_ty = element.value_type();
@@ -181,7 +181,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The vectors that a storage object is made of, if nothing else is loaded from it or stored to it.
+    /// Vector size of a storage object accessed in whole vectors only.
     fn vectors(&self, memory: MemId, element: Element) -> Option<VectorSize> {
         let program = self.program;
         if self.variant.parts || !matches!(element, Element::I32 | Element::U32 | Element::F32) {
@@ -205,14 +205,15 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Whether the program may read workgroup memory that it has not written. What is declared here besides is written first.
+    /// Returns whether the program may read workgroup memory before writing it. Other workgroup variables of the module
+    /// are written first.
     pub(super) fn needs_zeros(&self) -> bool {
         let objects = self.program.memories().iter().filter(|(_, memory)| memory.space == Space::Workgroup);
         objects.into_iter().any(|(id, _)| self.objects[id].is_some() && !self.is_written_first(id))
     }
 
-    /// Whether each invocation writes its own element of an object, and everything else is done to the object after a barrier
-    /// that follows in the same block.
+    /// Returns whether each invocation first writes its own element of an object, and all other accesses follow a later
+    /// barrier in the same block.
     fn is_written_first(&self, memory: MemId) -> bool {
         let program = self.program;
         let Some(facts) = self.facts.as_ref().filter(|_| !self.masked) else { return false };
@@ -249,7 +250,7 @@ impl Lowerer<'_> {
             })
     }
 
-    /// Whether a value is different for all invocations of a workgroup, and below their number.
+    /// Returns whether a value differs between all invocations of a workgroup, and is below their number.
     fn is_own_index(&self, value: ValueId) -> bool {
         let program = self.program;
         let Def::Result(inst, _) = program.def(value) else { return false };
@@ -260,7 +261,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A variable that the workgroup shares; a pointer.
+    /// Pointer to a new workgroup variable.
     fn workgroup(&mut self, name: &str, ty: naga::Handle<naga::Type>) -> Expr {
         let variable = GlobalVariable {
             name: Some(name.into()),
@@ -274,7 +275,7 @@ impl Lowerer<'_> {
         self.b.name(Expression::GlobalVariable(variable))
     }
 
-    /// A scalar that the workgroup shares; a pointer.
+    /// Pointer to a new scalar workgroup variable.
     pub(super) fn workgroup_variable(&mut self, name: &str, ty: Type, atomic: bool) -> Expr {
         self.workgroup_bytes += u64::from(scalar(ty).width);
         let inner = if atomic { naga::TypeInner::Atomic(scalar(ty)) } else { naga::TypeInner::Scalar(scalar(ty)) };
@@ -297,7 +298,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A number of elements of the declared type as one of elements that are accessed.
+    /// Converts a count of declared elements to one of accessed elements.
     fn converted(&mut self, count: Expr, declared: Element, accessed: Element) -> Expr {
         let (declared, accessed) = (declared.size().ilog2(), accessed.size().ilog2());
         if declared > accessed {
@@ -311,13 +312,13 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Whether an access needs no check. What is known of an invocation holds until it ends; those that have ended and still
-    /// come by must be checked.
+    /// Returns whether an access needs no bounds check. Value ranges hold for active invocations only; those that have
+    /// ended need the check.
     fn is_in_bounds(&self, id: InstId) -> bool {
         !self.masked && self.ranges.is_in_bounds(id)
     }
 
-    /// For each of `width` elements from the index of an access up: its index, and whether it is inside.
+    /// Index and bounds of each of `width` consecutive elements of an access.
     fn elements(&mut self, at: MemOperand, id: InstId, width: usize) -> Vec<(Expr, Inside)> {
         let index = self.value(self.program.inst(id).operands[0]);
         if let (Some(index), Some(bytes)) = (self.b.known_u32(index), self.program.memory(at.memory).static_bytes()) {
@@ -339,7 +340,7 @@ impl Lowerer<'_> {
             });
             return elements.collect();
         }
-        // No object is that long, and naga says so.
+        // No object is that long, and naga rejects the index.
         if self.b.known_u32(index) == Some(u32::MAX) {
             return vec![(index, Inside::Never); width];
         }
@@ -348,7 +349,7 @@ impl Lowerer<'_> {
         let first = self.b.lt(index, length);
         let mut elements = vec![(index, Inside::Where(first))];
         let whole = !self.masked && self.ranges.is_aligned(id);
-        // Where the first is inside, this does not wrap; where it is not, none of the others is.
+        // If the first element is in bounds, the difference does not wrap; otherwise no element is in bounds.
         let left = if width > 1 && !whole { self.b.sub(length, index) } else { length };
         for offset in 1..width {
             let offset = self.b.u32(offset as u32);
@@ -363,7 +364,7 @@ impl Lowerer<'_> {
         elements
     }
 
-    /// Does something to an element where it is inside.
+    /// Accesses an element where it is in bounds.
     fn where_inside(&mut self, inside: Inside, access: impl FnOnce(&mut Self)) {
         match inside {
             Inside::Never => {}
@@ -372,8 +373,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Where an element is: its position in the array, or that of the first word that it is in; if it is narrower than the word, also the
-    /// number of its first bit.
+    /// Location of an element: its index in the array, or that of its first word; for an element narrower than a word,
+    /// also its first bit.
     fn place_of(&mut self, array: &Array, element: Element, index: Expr) -> (Expr, Option<Expr>) {
         let index = match array.offset {
             Some(offset) => {
@@ -393,7 +394,7 @@ impl Lowerer<'_> {
         (word, Some(expr!(self.b, shl(position, [self.b.u32(element_bits)]))))
     }
 
-    /// Does something with a pointer to a place of an array: in the binding that it is in, if there are several.
+    /// Accesses an element through a pointer; with several bindings, in the one that contains it.
     fn at_place(&mut self, array: &Array, place: Expr, access: &mut dyn FnMut(&mut Self, Expr)) {
         let Some((&last, others)) = array.bases.split_last().filter(|(_, others)| !others.is_empty()) else {
             let pointer = self.b.at(array.bases[0], place);
@@ -414,7 +415,7 @@ impl Lowerer<'_> {
         self.b.push(Statement::Switch { selector, cases });
     }
 
-    /// What is at a place of an array.
+    /// Loads an element of the array variable.
     fn load_place(&mut self, array: &Array, place: Expr) -> Expr {
         if let [base] = array.bases[..] {
             let pointer = self.b.at(base, place);
@@ -468,7 +469,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The element at an index that is inside.
+    /// Loads an element at an index in bounds.
     fn load_element(&mut self, array: &Array, element: Element, index: Expr) -> Expr {
         let (place, bit) = self.place_of(array, element, index);
         let first = self.load_place(array, place);
@@ -484,12 +485,12 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A pointer to the vector that begins with an element.
+    /// Pointer to the vector that starts at an element.
     fn vector(&mut self, array: &Array, index: Expr, size: VectorSize) -> Expr {
         expr!(self.b, at([array.bases[0]], shr(index, [self.b.u32(size as u32 / 2)])))
     }
 
-    /// The element at a bit of a word.
+    /// Extracts an element from the bits of a word.
     fn unpack(&mut self, element: Element, word: Expr, bit: Expr) -> Expr {
         let mut shifted = self.b.shr(word, bit);
         if element == Element::F16 {
@@ -502,7 +503,7 @@ impl Lowerer<'_> {
         self.cut(element, shifted)
     }
 
-    /// Drops what does not fit into a sub-word element, and extends what is left.
+    /// Truncates a value to a sub-word element, and extends it again.
     fn cut(&mut self, element: Element, value: Expr) -> Expr {
         let bits = 8 * element.size() as u32;
         if element.value_type() == Type::I32 {
@@ -565,12 +566,12 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A read-modify-write, or without an operation, an exchange on condition. Outside of the object, or for the dead, it
-    /// gives zeros.
+    /// Atomic update, or compare-exchange if there is no operation. Out of bounds, or for an invocation that has ended,
+    /// it yields zeros.
     pub(super) fn atomic(&mut self, id: InstId, op: Option<Atomic>, at: MemOperand, mode: Mode) {
         let inst = self.program.inst(id);
         let array = self.array(at.memory);
-        // Where words are signed integers for this atomic, the operation is the same on unsigned ones: others are loops.
+        // Updates of signed elements in unsigned words are the same operation; `min` and `max` were lowered to loops.
         let ty = array.stored;
         let types: Vec<Type> = inst.results.iter().map(|&result| self.program.ty(result)).collect();
         let places: Vec<Expr> = types.iter().map(|&ty| self.b.scalar_variable("old", ty)).collect();

@@ -1,41 +1,41 @@
-//! Lowering: a validated program becomes a naga module with one compute entry point.
+//! Lowering of a validated program to a naga module with one compute entry point.
 //!
-//! * [`build`](self) has the naga module under construction, `arith` the operations that are functions of their operands,
-//!   `memory` accesses and their bounds checks, `flow` control flow, `collective` what invocations do together, and `control`
-//!   the hidden binding by which the host and the kernel talk.
+//! - [`build`](self) is the builder of the naga module, `arith` lowers pure operations, `memory` accesses with their
+//!   bounds checks, `flow` control flow, `collective` collective operations, and `control` defines the hidden bindings
+//!   between host and kernel.
 //!
 //! # Invocations that have ended
 //!
-//! naga's `return` is used wherever it is allowed: in programs without collective operations, and where the whole workgroup
-//! returns together. In the others (`masked` programs) an invocation that ends only some of its workgroup clears a variable,
-//! `alive`. Such a program has three sorts of blocks:
+//! An invocation that returns or traps uses naga's `return` where that is allowed: in programs without collective
+//! operations, and where the whole workgroup returns together. In other programs (`masked`) an invocation that ends
+//! alone clears the variable `alive`; it is *active* while that is set. Such a program has three kinds of blocks:
 //!
-//! * *Shared* blocks are executed by all invocations, dead or alive: those that contain collective operations, or exits that
-//!   the workgroup takes together. Their effects are done by the living only. What they branch on is taken from a living
-//!   invocation through workgroup memory, because a dead one may not know it; if nobody lives, the workgroup returns.
-//! * *Subgroup* blocks are the same for a subgroup: those that contain subgroup operations, where subgroups of a workgroup may take
-//!   different paths. They are executed by all invocations of a subgroup, dead or alive, as long as one of them lives. What they branch
-//!   on is a reduction over the living. They contain no barriers.
-//! * *Guarded* blocks are entered by the living only; after something in which an invocation may have died, the rest of the
-//!   block is guarded again, and a loop is left by those who died in it.
+//! - *Shared* blocks are executed by all invocations: those that contain collective operations or workgroup-uniform
+//!   exits. Their effects are predicated on `alive`. Branch conditions are taken from an active invocation through
+//!   workgroup memory, because one that has ended may not have computed them; if none is active, the workgroup returns.
+//! - *Subgroup* blocks are the same for a subgroup: those that contain subgroup operations, where subgroups of a
+//!   workgroup may take different paths. All invocations of a subgroup execute them, as long as one of them is active.
+//!   Branch conditions are reductions over the active invocations. They contain no barriers.
+//! - *Guarded* blocks are executed by active invocations only. After a construct in which an invocation may have ended,
+//!   the rest of the block is guarded again; invocations that end in a loop leave the loop.
 //!
 //! # Loops
 //!
-//! Every loop takes fuel, so that no shader runs forever, unless it is known to end soon: because it is short by its own
-//! arithmetic, or because the host has found, from what a launch is given, that its trips are not too many (`trips`). Where
-//! only some invocations of a workgroup take the trips of a loop and one of them runs out, it leaves what all its workgroup
-//! entered together, and then the workgroup returns.
+//! Every loop consumes fuel, so that no shader runs forever, unless its trip count is known to be small: as a constant,
+//! or because the host has bounded it for the arguments of a launch (`trips`). When an invocation runs out of fuel in a
+//! divergent loop, it leaves the constructs that its workgroup entered together, and then the workgroup returns.
 //!
-//! Mesa's software driver counts the trips of all loops that a subgroup takes, whichever invocations are in them, and ends
-//! every loop after its first trip once they are [`BUDGET`]: silently, with wrong results. For such a device (`loop_budget`)
-//! fuel is that count. Every loop pays; invocations that were not in a loop learn what it cost where they come together with
-//! those that were; and whoever runs out ends with an error. The driver keeps a count for each subgroup, as fuel does: it is a
-//! variable of each invocation, and is combined over the active lanes of a subgroup only, so subgroups of a workgroup that take different
-//! paths keep different counts. Loops that a workgroup takes together have a count of their own, which no subgroup skips. To get further, the bodies of small loops are repeated, so that
-//! one trip of the device is many of the program.
+//! Mesa's software driver counts the trips of all loops that a subgroup takes, whichever invocations are in them, and
+//! silently ends every loop after its first trip once the count reaches [`BUDGET`], with wrong results. For such a
+//! device (`loop_budget`) fuel is that count. Every loop pays; invocations that skipped a loop learn its cost where
+//! they reconverge with those that took it; and an invocation that runs out ends with an error. The driver keeps one
+//! count for each subgroup, and so does fuel: it is a variable of each invocation, combined over the active lanes of a
+//! subgroup only, so subgroups on different paths keep different counts. Workgroup-uniform loops have a separate count,
+//! because no subgroup skips them. To raise the limit, small loops are unrolled, so that one trip of the device is
+//! several of the program.
 //!
-//! That driver also executes the lanes of the last subgroup of a workgroup that are no invocations: their effects are masked,
-//! but the trips they take count. They end at entry.
+//! That driver also executes the padding lanes of the last subgroup of a workgroup: their effects are masked, but their
+//! trips count. They end at entry.
 
 mod arith;
 mod build;
@@ -66,30 +66,30 @@ use control::{Control, param, report};
 use memory::Object;
 use trips::{Given, Trips};
 
-/// What lowering must know about a device.
+/// Device properties that lowering depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Whether the device silently ends loops once a subgroup has taken [`BUDGET`] trips.
+    /// The device silently ends loops once a subgroup has taken [`BUDGET`] trips.
     pub(crate) loop_budget: bool,
-    /// Whether there are atomics on 64-bit integers.
+    /// 64-bit atomics are available.
     pub(crate) atomics_64: bool,
-    /// Whether float operations are veiled, because the driver would simplify `(a + b) - a` to `b`.
+    /// Float operations are veiled, because the driver would simplify `(a + b) - a` to `b`.
     pub(crate) veil_floats: bool,
-    /// Whether the initial values of loop counters that may wrap around are veiled, because the driver would miscount the trips.
+    /// Initial values of loop counters that may wrap around are veiled, because the driver would miscount the trips.
     pub(crate) veil_counters: bool,
-    /// Whether `fma` is made from other operations, with f64, because the device rounds it twice.
+    /// `fma` is emulated with f64, because the device rounds it twice.
     pub(crate) emulate_fma: bool,
-    /// Lanes of a subgroup, if that is known.
+    /// Subgroup size, if known.
     pub(crate) subgroup_size: Option<u32>,
-    /// Bytes of each binding but the last, where an object has several; a power of two.
+    /// Size of each binding but the last, for objects with several bindings; a power of two.
     pub(crate) binding_bytes: u64,
-    /// Whether constants stay such in the module, as overrides. The device is given programs in which they are numbers already:
-    /// so the passes can make use of them.
+    /// Constants become overrides in the module. Programs for the device have them substituted instead, so that the
+    /// passes can use their values.
     pub(crate) overrides: bool,
 }
 
 impl Target {
-    /// A line for each driver defect that modules for the device work around.
+    /// Lines that name the driver defects worked around.
     pub(crate) fn workarounds(&self, name: &str) -> Vec<String> {
         let defects = [
             (
@@ -105,61 +105,61 @@ impl Target {
     }
 }
 
-/// What a module may assume of the launches that it is used for. The less general it is, the less it has to compute.
+/// Properties of launches that a module is specialized for. Less general variants compute less.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Variant {
     pub(crate) mapping: GroupMapping,
-    /// Whether objects may begin anywhere in what is bound, and several may be parts of one buffer. wgpu wants the buffer to be
-    /// writable in all its bindings then.
+    /// Objects may start anywhere in their bindings, and several may be parts of one buffer. wgpu then requires all
+    /// bindings of the buffer to be writable.
     pub(crate) parts: bool,
-    /// Whether the host has counted the trips of the loops that it can count.
+    /// The host has bounded the trips of the countable loops.
     pub(crate) counted: bool,
     pub(crate) lengths: Lengths,
-    /// How many bindings each storage object has, in their order; none if it is one for each.
+    /// Number of bindings of each storage object, in order; empty if all have one.
     pub(crate) bindings: Vec<u32>,
 }
 
 impl Variant {
-    /// How many bindings a storage object has, by its number among them.
+    /// Number of bindings of a storage object, by its position.
     pub(crate) fn bindings(&self, object: usize) -> u32 {
         self.bindings.get(object).copied().unwrap_or(1)
     }
 }
 
-/// Mapping of launched workgroups to those of the grid.
+/// Mapping of dispatched workgroups to those of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum GroupMapping {
-    /// One row of them.
+    /// A one-dimensional grid, as requested.
     Line,
-    /// As they were asked for.
+    /// The grid as requested.
     Direct,
-    /// A range of them in another shape, with some more at the end: what does not fit into the dimensions of the device or is
-    /// not known to, and what is dispatched in several ranges.
+    /// A range of the grid in another shape, with extra workgroups at the end: for grids that exceed the device's
+    /// limits or may exceed them, and for dispatches in several ranges.
     Folded,
-    /// The same of one row.
+    /// The same for a one-dimensional grid.
     FoldedLine,
 }
 
 impl GroupMapping {
-    /// Returns whether workgroups are numbered by the range and not by the device.
+    /// Returns whether workgroup ids are computed from a linear index.
     fn is_folded(self) -> bool {
         matches!(self, GroupMapping::Folded | GroupMapping::FoldedLine)
     }
 }
 
-/// A program that can be lowered.
+/// A program prepared for lowering.
 pub(crate) struct Source {
-    /// With the math library in it.
+    /// With the math library expanded.
     program: Validated<Program>,
     ranges: Ranges,
     trips: Trips,
     usual: Variant,
-    /// Which lengths make no difference.
+    /// Length properties that make no difference to the module.
     unaffected: Lengths,
 }
 
 impl Source {
-    /// Legalizes a program and analyses what all of its modules share.
+    /// Legalizes a program and computes the analyses that all of its modules share.
     ///
     /// # Errors
     /// It accesses too much private memory as several types.
@@ -167,7 +167,7 @@ impl Source {
         let program = expand_math(program, |op| program.is_fast() && arith::of_device(op).is_some());
         let types = AccessTypes::of(&program);
         let is_mixed = |memory: MemId| types[memory].elements().nth(1).is_some();
-        // Mixed objects are unsigned words.
+        // Mixed objects are arrays of unsigned words.
         let is_signed = |op, at: MemOperand| matches!(op, Atomic::Min | Atomic::Max) && at.element == Element::I32;
         let program = atomic_loops(&program, |op, at| is_signed(op, at) && is_mixed(at.memory));
         let program = private_words(&program)?;
@@ -192,12 +192,12 @@ impl Source {
         Ok(Source { program, ranges, trips, usual, unaffected })
     }
 
-    /// What most launches need.
+    /// The variant that most launches need.
     pub(crate) fn usual(&self) -> &Variant {
         &self.usual
     }
 
-    /// What launches with such lengths need: what makes no difference is as usual.
+    /// Normalizes length properties: those that make no difference are as in the usual variant.
     pub(crate) fn lengths(&self, Lengths { equal, multiples_of_four }: Lengths) -> Lengths {
         Lengths {
             equal: equal || self.unaffected.equal,
@@ -205,12 +205,12 @@ impl Source {
         }
     }
 
-    /// At most how many trips an invocation takes in loops that have no fuel in `counted` variants, if a launch tells.
+    /// Upper bound of an invocation's trips in loops without fuel in `counted` variants, if the launch determines it.
     pub(crate) fn trips(&self, given: Given<'_>) -> Option<u64> {
         self.trips.most(&self.program, &self.ranges, given)
     }
 
-    /// Lowers the program. Binding 0 is `params`, the storage objects follow in their order, and the last is `report`.
+    /// Lowers the program. Binding 0 is `params`, the storage objects follow in order, and the last is `report`.
     pub(crate) fn lower(&self, target: Target, variant: &Variant) -> Lowered {
         let target = match self.program.is_fast() {
             true => Target { veil_floats: false, emulate_fma: false, ..target },
@@ -226,32 +226,32 @@ pub(crate) struct Lowered {
     pub(crate) control: Control,
     /// Bytes of workgroup memory that the module uses.
     pub(crate) workgroup_bytes: u64,
-    /// Whether workgroup memory must be zeros at first: not if all of it is written before it is read.
+    /// Workgroup memory must be zeroed: not if all of it is written before it is read.
     pub(crate) needs_zeros: bool,
 }
 
-/// Trips that a subgroup can take in all on a device with a loop budget. What the device allows is a little more.
+/// Trips that a subgroup can take in total on a device with a loop budget; slightly less than the device's limit.
 pub(crate) const BUDGET: u64 = 65_000;
 
-/// The name of the entry point.
+/// Name of the entry point.
 pub(crate) const ENTRY: &str = "main";
 
-/// Who executes a block, and what an exit means there.
+/// Invocations that execute a block, and the lowering of exits in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// An exit is naga's `return`.
+    /// All of them; an exit is naga's `return`.
     Free,
-    /// By the living; an exit clears `alive`.
+    /// Active ones only; an exit clears `alive`.
     Guarded,
-    /// By all of the workgroup, dead or alive.
+    /// All of the workgroup, active or not.
     Shared,
-    /// By all of a subgroup, dead or alive; an exit clears `alive`.
+    /// All of a subgroup, active or not; an exit clears `alive`.
     Subgroup,
 }
 
 impl Mode {
-    /// Whether invocations that have ended are here, too.
-    fn has_dead(self) -> bool {
+    /// Returns whether invocations that have ended execute the block, too.
+    fn includes_ended(self) -> bool {
         matches!(self, Mode::Shared | Mode::Subgroup)
     }
 }
@@ -264,42 +264,42 @@ struct Lowerer<'p> {
     values: SecondaryMap<ValueId, Option<Expr>>,
     objects: SecondaryMap<MemId, Option<Object>>,
     control: Control,
-    /// The hidden bindings; pointers.
+    /// Pointers to the hidden bindings.
     params: Expr,
     report: Option<Expr>,
-    /// Which values and blocks are uniform, if the program has collective operations.
+    /// Uniformity of values and blocks, for programs with collective operations.
     facts: Option<Uniformity>,
-    /// Which accesses need no check.
+    /// Value ranges, for bounds-check elimination.
     ranges: Ranges,
     masked: bool,
     trips: &'p Trips,
-    /// The loops that the host has counted.
+    /// Loops whose trips the host has bounded.
     free: FxHashSet<InstId>,
     loops: Vec<flow::Frame>,
     builtins: FxHashMap<BuiltIn, Expr>,
     group_index: Option<Expr>,
     global_index: Option<Expr>,
-    /// Workgroups with subgroup operations are launched as one row: naga asks for it, because with more dimensions devices
-    /// differ in which invocations make a subgroup.
+    /// Workgroups with subgroup operations are launched as one row: naga requires it, because with more dimensions
+    /// devices differ in which invocations form a subgroup.
     in_one_row: bool,
     variables: Variables,
     workgroup_bytes: u64,
-    /// Workgroup variables for the words of a broadcast; pointers.
+    /// Pointers to the workgroup variables for the words of a broadcast.
     broadcast: Vec<Expr>,
 }
 
-/// Variables of the entry point, where the program needs them; pointers.
+/// Pointers to variables of the entry point, where needed.
 #[derive(Default)]
 struct Variables {
     alive: Option<Expr>,
     fuel: Option<Expr>,
     group_fuel: Option<Expr>,
-    /// Lines that the invocation has printed.
+    /// Number of lines that the invocation has printed.
     printed: Option<Expr>,
-    /// Workgroup memory: whether one of the workgroup has run out of fuel while others did not take the trips of its loop.
+    /// In workgroup memory: an invocation has run out of fuel in a divergent loop.
     stopped: Option<Expr>,
-    /// Workgroup memory by which a value is handed from the living to all.
-    somebody: Option<Expr>,
+    /// In workgroup memory: an invocation is active. With `choice`, passes a value from active invocations to all.
+    any_active: Option<Expr>,
     choice: Option<Expr>,
 }
 
@@ -349,10 +349,10 @@ impl<'p> Lowerer<'p> {
     }
 
     fn run(mut self) -> Lowered {
-        self.masked = self.facts.is_some() && self.dies_divergently();
+        self.masked = self.facts.is_some() && self.ends_divergently();
         let padded = self.has_padding_lanes();
         if padded && !self.masked {
-            // A load of a variable is uniform to naga, which allows no barrier after a return that is not.
+            // To naga a load of a variable is uniform, and it allows no barrier after a non-uniform return.
             let padding = self.b.scalar_variable("padding", Type::Bool);
             let ended = self.is_padding();
             self.b.store(padding, ended);
@@ -390,8 +390,9 @@ impl<'p> Lowerer<'p> {
         Lowered { module: b.module, control, workgroup_bytes, needs_zeros }
     }
 
-    /// Whether some invocations of a workgroup may end while others go on. If one runs out of fuel, they need not.
-    fn dies_divergently(&self) -> bool {
+    /// Returns whether invocations of a workgroup may end while others continue. Running out of fuel does not count:
+    /// then all end.
+    fn ends_divergently(&self) -> bool {
         let facts = self.facts.as_ref().expect("asked for programs with collective operations");
         let program = self.program;
         let mut pending = vec![program.body()];
@@ -409,8 +410,8 @@ impl<'p> Lowerer<'p> {
         false
     }
 
-    /// Returns whether lanes that are no invocations would take trips: the last subgroup of a workgroup is not full, on a
-    /// device that executes all its lanes and counts their trips.
+    /// Returns whether padding lanes would take trips: the last subgroup of a workgroup is not full, on a device that
+    /// executes all its lanes and counts their trips.
     fn has_padding_lanes(&self) -> bool {
         let invocations: u32 = self.program.workgroup_size().iter().product();
         let fills = |size: u32| invocations.is_multiple_of(size);
@@ -419,8 +420,8 @@ impl<'p> Lowerer<'p> {
             && self.program.contains(self.program.body(), |op| *op == ops::Control::Loop)
     }
 
-    /// The condition that the lane is past the end of the workgroup. The driver must not know the bound, or the comparison is
-    /// always false to it.
+    /// Condition that the lane is past the end of the workgroup. The bound is opaque to the driver, which otherwise
+    /// folds the comparison to false.
     fn is_padding(&mut self) -> Expr {
         let invocations = self.b.u32(self.program.workgroup_size().iter().product());
         let zeros = self.param(param::ZEROS);
@@ -428,9 +429,9 @@ impl<'p> Lowerer<'p> {
         expr!(self.b, ge(local, xor(invocations, zeros)))
     }
 
-    // Where an invocation stands.
+    // Ids of invocations.
 
-    /// A word that the host gave.
+    /// Loads a word of `params`.
     fn param(&mut self, word: u32) -> Expr {
         let pointer = self.b.field(self.params, word);
         self.b.load(pointer)
@@ -456,7 +457,7 @@ impl<'p> Lowerer<'p> {
         argument
     }
 
-    /// Computes at entry what the program asks of where an invocation stands.
+    /// Computes the ids that the program uses at entry.
     fn find_place(&mut self) {
         let program = self.program;
         let (mut global_index, mut group_index) = (false, self.variant.mapping.is_folded());
@@ -476,7 +477,7 @@ impl<'p> Lowerer<'p> {
         if global_index || group_index {
             let mut index = self.physical_group();
             if self.variant.mapping.is_folded() {
-                // There are more workgroups than were asked for.
+                // Extra workgroups of a folded grid return.
                 let count = self.param(param::COUNT);
                 let beyond = self.b.ge(index, count);
                 self.b.return_when(beyond);
@@ -498,8 +499,8 @@ impl<'p> Lowerer<'p> {
         self.b.field(vector, axis)
     }
 
-    /// The linear index of the workgroup in the grid that was launched: also its index in the grid that was asked for, or in
-    /// the range of it.
+    /// Linear index of the workgroup in the dispatched grid: also its index in the requested grid, or in the range of
+    /// it.
     fn physical_group(&mut self) -> Expr {
         if self.variant.mapping == GroupMapping::Line {
             return self.component(BuiltIn::WorkGroupId, 0);
@@ -540,7 +541,7 @@ impl<'p> Lowerer<'p> {
         }
     }
 
-    /// A workgroup runs only if there are some, so the divisor is not 0.
+    /// Workgroups that run imply nonzero counts, so the divisor is not 0.
     fn quotient(&mut self, a: Expr, b: Expr) -> Expr {
         self.b.binary(naga::BinaryOperator::Divide, a, b)
     }
@@ -566,7 +567,7 @@ impl<'p> Lowerer<'p> {
         self.b.field(id, axis as u32)
     }
 
-    /// A position that differs between the invocations of a workgroup.
+    /// Ids that differ between the invocations of a workgroup.
     fn per_invocation(&mut self, op: PerInvocation) -> Expr {
         match op {
             PerInvocation::GlobalIndex => self.global_index.expect("computed at entry"),
@@ -587,7 +588,7 @@ impl<'p> Lowerer<'p> {
         }
     }
 
-    /// A position or size that is the same for all invocations of a workgroup.
+    /// Ids and sizes that are uniform in the workgroup.
     fn per_group(&mut self, op: PerGroup) -> Expr {
         match op {
             PerGroup::GroupId(axis) => self.group_id(axis),
@@ -616,7 +617,7 @@ impl<'p> Lowerer<'p> {
         self.values[value] = Some(expr);
     }
 
-    /// The words of a value, low word first.
+    /// Words of a value, low word first.
     fn words(&mut self, ty: Type, value: Expr) -> Vec<Expr> {
         match ty {
             Type::Bool => vec![expr!(self.b, select(value, 1, 0))],
@@ -628,7 +629,7 @@ impl<'p> Lowerer<'p> {
         }
     }
 
-    /// The value with these words.
+    /// Value with these words.
     fn join_words(&mut self, ty: Type, words: &[Expr]) -> Expr {
         match ty {
             Type::Bool => expr!(self.b, ne([words[0]], 0)),
@@ -640,7 +641,7 @@ impl<'p> Lowerer<'p> {
         }
     }
 
-    /// A function of its operands.
+    /// Lowers a pure operation.
     fn pure(&mut self, inst: &Inst, op: Pure) {
         let program = self.program;
         let result = inst.results[0];
@@ -648,7 +649,7 @@ impl<'p> Lowerer<'p> {
         let class = program.class(inst);
         let operands: Vec<Expr> = inst.operands.iter().map(|&operand| self.value(operand)).collect();
         let folded = self.b.folded(op, &operands, Some(result_ty));
-        // What is known of an invocation holds until it ends; those that have ended and still come by may divide by 0.
+        // Value ranges hold for active invocations only; those that have ended may divide by 0.
         let second = inst.operands.get(1);
         let positive = !self.masked && second.is_some_and(|&value| self.ranges.of_value(value).low > 0);
         let expr = folded.unwrap_or_else(|| match op {
@@ -659,7 +660,7 @@ impl<'p> Lowerer<'p> {
         self.define(result, expr);
     }
 
-    /// Does something that only the living do.
+    /// Lowers an effect of active invocations.
     fn guarded_effect(&mut self, mode: Mode, effect: impl FnOnce(&mut Self)) {
         match (mode, self.variables.alive) {
             (Mode::Shared | Mode::Subgroup, Some(alive)) => {
@@ -670,7 +671,7 @@ impl<'p> Lowerer<'p> {
         }
     }
 
-    /// Lowers something that is done where the condition is true.
+    /// Lowers `then` under a condition.
     fn when(&mut self, condition: Expr, then: impl FnOnce(&mut Self)) {
         self.b.open();
         then(self);
@@ -680,7 +681,7 @@ impl<'p> Lowerer<'p> {
 
     // Traps, fuel and prints.
 
-    /// Declares and sets the variables that effects need.
+    /// Declares and initializes the variables that effects need.
     fn prepare_effects(&mut self) {
         let program = self.program;
         let (mut prints, mut fuel, mut group_fuel, mut alone) = (false, false, false, false);
@@ -710,7 +711,7 @@ impl<'p> Lowerer<'p> {
             self.variables.alive = Some(alive);
         }
         if self.masked {
-            self.variables.somebody = Some(self.workgroup_variable("somebody", Type::U32, true));
+            self.variables.any_active = Some(self.workgroup_variable("any_active", Type::U32, true));
             self.variables.choice = Some(self.workgroup_variable("choice", Type::U32, true));
         }
         if prints {
@@ -731,7 +732,7 @@ impl<'p> Lowerer<'p> {
             let local = self.builtin(BuiltIn::LocalInvocationIndex);
             let zero = self.b.u32(0);
             let first = self.b.eq(local, zero);
-            // There is a barrier where all find out whether to begin.
+            // The barrier of `stop_at_entry` orders this store before all uses.
             self.b.when(first, |b| b.store(stopped, zero));
         }
         self.control.both_fuels = fuel && group_fuel;
@@ -740,7 +741,7 @@ impl<'p> Lowerer<'p> {
         }
     }
 
-    /// Once an invocation has run out of fuel, workgroups that have not begun need not.
+    /// Returns from workgroups that have not begun once an invocation has run out of fuel.
     fn stop_at_entry(&mut self) {
         let pointer = self.report_word(report::STOP);
         let mut stop = self.b.load(pointer);
@@ -751,7 +752,7 @@ impl<'p> Lowerer<'p> {
         self.b.return_when(stopped);
     }
 
-    /// The report, which is declared when something is reported.
+    /// The report binding, declared on first use.
     fn report(&mut self) -> Expr {
         if let Some(report) = self.report {
             return report;
@@ -771,7 +772,7 @@ impl<'p> Lowerer<'p> {
         self.b.at(report, index)
     }
 
-    /// Changes a word of the report and gives what it was before.
+    /// Atomic update of a word of the report; returns the old value.
     fn report_atomic(&mut self, word: u32, fun: naga::AtomicFunction, value: Expr) -> Expr {
         let pointer = self.report_word(word);
         let ty = self.b.scalar_ty(Type::U32);
@@ -789,7 +790,7 @@ impl<'p> Lowerer<'p> {
         }
     }
 
-    /// Records a trap: it counts, and if no lower invocation has trapped before, it leaves its code.
+    /// Records a trap: counts it, and writes a trap record if no lower invocation has trapped before.
     fn record_trap(&mut self, id: InstId) {
         let inst = self.program.inst(id);
         let site = self.control.traps.len() as u32;
@@ -830,7 +831,7 @@ impl<'p> Lowerer<'p> {
         let capacity = self.param(param::LINES);
         let fits = self.b.lt(line, capacity);
         self.when(fits, |this| {
-            // Where the trace begins and how wide a line is depends on the whole program.
+            // The trace layout depends on the whole program.
             let (trace, width) = this.trace_shape();
             let first = expr!(this.b, add(mul(line, [this.b.u32(width)]), [this.b.u32(trace)]));
             let invocation = this.global_index.expect("computed at entry");
@@ -841,7 +842,7 @@ impl<'p> Lowerer<'p> {
         });
     }
 
-    /// What [`Control::trace`] and [`Control::line_words`] will say when everything has been lowered.
+    /// Final values of [`Control::trace`] and [`Control::line_words`], computed in advance.
     fn trace_shape(&self) -> (u32, u32) {
         let program = self.program;
         let mut whole = Control::default();
@@ -860,7 +861,7 @@ impl<'p> Lowerer<'p> {
     }
 }
 
-/// Whether the binding of a storage object is one that cannot be written.
+/// Returns whether the binding of a storage object is read-only.
 pub(crate) fn read_only(access: Access, variant: &Variant) -> bool {
     matches!(access, Access::Read | Access::Constant) && !variant.parts
 }

@@ -1,22 +1,22 @@
-//! Packed bytes, normalized integers, and `frexp` and `modf`, in plain integer arithmetic.
+//! Packed bytes, normalized integers, `frexp` and `modf`, in plain integer arithmetic.
 //!
-//! naga has functions for some of these operations. Not all of its back ends write them, and drivers round some otherwise than
-//! the op table.
+//! naga has functions for some of these operations. Not all of its back ends implement them, and drivers round some
+//! differently from the op table.
 
 use naga::MathFunction;
 use vyre_foundation::ir::{Literal, Pure, Type};
 
 use super::build::{Builder, Expr, expr};
 
-/// The highest bit of each byte.
+/// Highest bit of each byte.
 const TOPS: u32 = 0x8080_8080;
-/// All others.
+/// The other bits.
 const REST: u32 = !TOPS;
 
 impl Builder {
     // Bytes.
 
-    /// Dot product of bytes, which are signed or not in each operand, plus the last operand.
+    /// Dot product of bytes, signed or unsigned for each operand, plus the last operand.
     pub(super) fn dot4(&mut self, operands: &[Expr], signed: [bool; 2], result: Type) -> Expr {
         let mut sum = operands[2];
         for lane in 0..4 {
@@ -26,7 +26,7 @@ impl Builder {
         sum
     }
 
-    /// A byte of a word, signed or not, as an i32 or u32.
+    /// Extracts a byte of a word, signed or unsigned, as an i32 or u32.
     fn byte(&mut self, word: Expr, lane: u32, signed: bool, ty: Type) -> Expr {
         let word = if ty == Type::I32 { self.bitcast(word, ty) } else { word };
         if signed {
@@ -37,13 +37,14 @@ impl Builder {
         expr!(self, and(shr(word, [self.u32(8 * lane)]), mask))
     }
 
-    /// Byte-wise sums: the low seven bits do not carry into the next byte, and the highest bit is added without carry.
+    /// Byte-wise sums: the low seven bits cannot carry into the next byte, and the highest bit is added without carry
+    /// (SWAR).
     pub(super) fn add_bytes(&mut self, a: Expr, b: Expr) -> Expr {
         let [tops, rest] = [TOPS, REST].map(|mask| self.u32(mask));
         expr!(self, xor(add(and(a, rest), and(b, rest)), and(xor(a, b), tops)))
     }
 
-    /// Byte-wise equality: 0xff or 0.
+    /// Byte-wise equality: 0xff if equal, otherwise 0.
     pub(super) fn equal_bytes(&mut self, a: Expr, b: Expr) -> Expr {
         let rest = self.u32(REST);
         let differ = self.xor(a, b);
@@ -51,11 +52,11 @@ impl Builder {
         expr!(self, full_bytes(not(differ, [Type::U32])))
     }
 
-    /// Byte-wise comparison: 0xff where the byte of `a` is less, or 0.
+    /// Byte-wise comparison: 0xff where the byte of `a` is less, otherwise 0.
     pub(super) fn lesser_bytes(&mut self, a: Expr, b: Expr, signed: bool) -> Expr {
         let [tops, rest] = [TOPS, REST].map(|mask| self.u32(mask));
         let [a, b] = [a, b].map(|bytes| if signed { self.xor(bytes, tops) } else { bytes });
-        // Where the highest bits agree, the others decide: the highest bit of the difference says whether they borrow.
+        // If the highest bits agree, the borrow of the others decides, which the highest bit of the difference shows.
         let difference = expr!(self, sub(or(a, tops), and(b, rest)));
         let above = expr!(self, and(not(a, [Type::U32]), b));
         let differ = self.xor(a, b);
@@ -63,7 +64,7 @@ impl Builder {
         expr!(self, full_bytes(or(above, below)))
     }
 
-    /// 0xff for bytes whose highest bit is set, 0 for others.
+    /// Expands the highest bit of each byte to 0xff or 0.
     fn full_bytes(&mut self, bytes: Expr) -> Expr {
         let ones = self.u32(0x0101_0101);
         expr!(self, mul(and(shr(bytes, 7), ones), 0xff))
@@ -91,7 +92,7 @@ impl Builder {
         result
     }
 
-    /// Integers saturated to bytes.
+    /// Packs integers with saturation to bytes.
     pub(super) fn pack_clamped(&mut self, operands: &[Expr], signed: bool) -> Expr {
         let bounds = [-128i32, 127].map(|bound| self.literal(bound.into()));
         self.fields(operands, |b, value| {
@@ -103,7 +104,7 @@ impl Builder {
         })
     }
 
-    /// The low bits of what is made of each operand, as fields of a word, the first in the lowest.
+    /// Packs the low bits of `make(operand)` into fields of a word, the first one lowest.
     fn fields(&mut self, operands: &[Expr], mut make: impl FnMut(&mut Self, Expr) -> Expr) -> Expr {
         let bits = 32 / operands.len() as u32;
         let mask = self.u32(u32::MAX >> (32 - bits));
@@ -117,14 +118,15 @@ impl Builder {
 
     // Normalized integers.
 
-    /// Floats as normalized integers in the fields of a word.
+    /// Packs floats as normalized integers.
     pub(super) fn pack_norm(&mut self, operands: &[Expr], signed: bool) -> Expr {
         let bits = 32 / operands.len() as u32 - u32::from(signed);
         self.fields(operands, |b, value| b.norm(value, bits, signed))
     }
 
-    /// A float as a normalized integer. With `m × 2^-(k + 1)` for its magnitude and `s = 2^bits − 1`, that is half of
-    /// `m × s >> k`, rounded up; `m × s` takes two words. A negative number whose fraction is ½ is rounded towards zero.
+    /// Converts a float to a normalized integer. With magnitude `m × 2^-(k + 1)` and `s = 2^bits − 1`, the result is
+    /// half of `m × s >> k`, rounded up; `m × s` takes two words. A negative number with fraction ½ is rounded towards
+    /// zero.
     fn norm(&mut self, value: Expr, bits: u32, signed: bool) -> Expr {
         let value = self.bitcast(value, Type::U32);
         let nan = self.is_nan(Type::F32, value);
@@ -160,7 +162,7 @@ impl Builder {
         self.shr(value, count)
     }
 
-    /// One of the normalized integers in the fields of a word, as a float.
+    /// Unpacks a normalized integer from the fields of a word.
     pub(super) fn unpack_norm(&mut self, operands: &[Expr], fields: u32, signed: bool) -> Expr {
         let bits = 32 / fields;
         let [last, size, rest] = [fields - 1, bits.ilog2(), 32 - bits].map(|number| self.u32(number));
@@ -179,10 +181,10 @@ impl Builder {
 
     // Parts of floats.
 
-    /// Fraction from ½ to 1, and exponent.
+    /// Fraction in [½, 1), and exponent.
     pub(super) fn frexp(&mut self, ty: Type, value: Expr) -> [Expr; 2] {
         if ty == Type::F16 {
-            // f32 holds every f16, and all of them are normal there.
+            // f32 represents every f16 as a normal number.
             let wide = self.resize(value, Type::F32);
             let [fraction, exponent] = self.frexp(Type::F32, wide);
             return [self.resize(fraction, Type::F16), exponent];
@@ -196,7 +198,7 @@ impl Builder {
         let field = expr!(self, shr(magnitude, [self.u32(bits_of_fraction)]));
         let field = if word == Type::U64 { self.resize(field, Type::U32) } else { field };
 
-        // A subnormal is shifted until its highest bit stands where the implicit one of others is.
+        // A subnormal is shifted until its highest bit is at the position of the implicit one.
         let zeros = self.by_words(word, magnitude, MathFunction::CountLeadingZeros);
         let missing = expr!(self, sub(zeros, [self.u32(width - 1 - bits_of_fraction)]));
         let shift = expr!(self, select(eq(field, 0), missing, 0));
@@ -213,7 +215,8 @@ impl Builder {
         [fraction, expr!(self, select(special, zero([Type::I32]), exponent))]
     }
 
-    /// Fractional part, with the sign of the number. Of a magnitude below 1 it is the number, which may be subnormal.
+    /// Fractional part, with the sign of the number. For a magnitude below 1 it is the number itself, which may be
+    /// subnormal.
     pub(super) fn modf_fraction(&mut self, ty: Type, value: Expr) -> Expr {
         if ty == Type::F16 {
             let wide = self.resize(value, Type::F32);
@@ -241,7 +244,7 @@ impl Builder {
     }
 }
 
-/// The integer with the bits of an f32 or f64, its width, and the bits of the fraction.
+/// Unsigned integer type of an f32 or f64, its width, and the width of the fraction.
 fn layout(ty: Type) -> (Type, u32, u32) {
     if ty == Type::F64 { (Type::U64, 64, 52) } else { (Type::U32, 32, 23) }
 }

@@ -1,4 +1,5 @@
-//! How often loops go round at most, where that follows from what a launch is given: nobody has to watch over those.
+//! Trip count analysis: upper bounds of loops that follow from the arguments of a launch, so that the loops need no
+//! fuel.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_foundation::analysis::{Increment, Interval, Ranges, const_trip_count, exits_of};
@@ -7,37 +8,37 @@ use vyre_foundation::ir::{
     BlockId, Comparison, Control, Def, Inst, InstId, Op, PerGroup, Program, Pure, Space, Terminator, Type, ValueId,
 };
 
-/// More trips than this are not short.
+/// Longest trip count of a short loop.
 const SHORT: u64 = 4096;
 
-/// How deep the values that decide about trips are looked into.
+/// Recursion limit for the values that determine a trip count.
 const DEPTH: u32 = 6;
 
-/// What is known of the trips of a program's loops. Trips that only break are counted, too.
+/// Trip counts of a program's loops, including trips that only break.
 #[derive(Default)]
 pub(crate) struct Trips {
-    /// The loops that end by their own arithmetic.
+    /// Loops with a computable bound.
     counts: FxHashMap<InstId, Count>,
-    /// Those of them that stand in no others than such; each with the position of the one that it stands in.
+    /// Countable loops nested in countable loops only; each with the position of the enclosing one.
     free: Vec<(InstId, Option<usize>)>,
-    /// The loops that are short, whatever a launch is given.
+    /// Loops that are short for all arguments.
     short: FxHashMap<InstId, u32>,
 }
 
-/// What decides how often a loop goes round.
+/// Form of a trip count.
 enum Count {
     Known(u64),
-    /// A u32 counts up from a start, by one of several steps, until it has reached a bound.
+    /// A u32 induction variable counts up from `start`, by one of `steps`, until it reaches `bound`.
     Upwards {
         start: ValueId,
         steps: Vec<ValueId>,
         bound: ValueId,
-        /// 1 if the bound itself is not enough to leave.
+        /// 1 if the variable must exceed the bound.
         beyond: i64,
     },
 }
 
-/// What a launch says about the grid, the length of a storage object, or the load of a uniform.
+/// Interval of the grid, the length of a storage object, or the load of a uniform in a launch.
 pub(crate) type Given<'a> = &'a dyn Fn(&Op) -> Option<Interval>;
 
 impl Trips {
@@ -52,7 +53,8 @@ impl Trips {
         trips
     }
 
-    /// Finds the loops of a block, which stands in this one of the free loops, or in none, or, if it is `None`, in another.
+    /// Visits the loops of a block. `within` is `Some` of the enclosing free loop, if any, and `None` inside a loop
+    /// that is not countable.
     fn block(&mut self, program: &Program, block: BlockId, within: Option<Option<usize>>) {
         for &id in &program.block(block).insts {
             let inst = program.inst(id);
@@ -69,17 +71,17 @@ impl Trips {
         }
     }
 
-    /// At most how many trips a short loop takes.
+    /// Maximum trip count of a short loop.
     pub(crate) fn short(&self, id: InstId) -> Option<u32> {
         self.short.get(&id).copied()
     }
 
-    /// The loops whose trips are [counted](Trips::most).
+    /// Loops whose trips are [bounded](Trips::most).
     pub(crate) fn free(&self) -> FxHashSet<InstId> {
         self.free.iter().map(|&(id, _)| id).collect()
     }
 
-    /// At most how many trips an invocation takes in the free loops together, if a launch tells.
+    /// Upper bound of an invocation's trips in all free loops, if the launch determines it.
     pub(crate) fn most(&self, program: &Program, ranges: &Ranges, given: Given<'_>) -> Option<u64> {
         let mut products: Vec<u64> = Vec::with_capacity(self.free.len());
         for (id, outer) in &self.free {
@@ -91,7 +93,8 @@ impl Trips {
 }
 
 impl Count {
-    /// What decides about a loop: its first branch breaks if a parameter has reached a bound, perhaps also for other reasons.
+    /// Trip count of a loop whose first branch breaks when an induction variable has reached a bound, possibly also for
+    /// other reasons.
     fn of(program: &Program, id: InstId) -> Option<Count> {
         if let Some(count) = const_trip_count(program, id) {
             return Some(Count::Known(count.trips + 1));
@@ -119,7 +122,7 @@ impl Count {
         Some(Count::Upwards { start: inst.operands[position], steps, bound, beyond })
     }
 
-    /// How many trips there are at most. The bound and the steps may change from trip to trip: they stay in their intervals.
+    /// Upper bound of the trips. The bound and the steps may vary between trips, within their intervals.
     fn most(&self, program: &Program, ranges: &Ranges, given: Given<'_>) -> Option<u64> {
         let (start, steps, bound, beyond) = match self {
             Count::Known(most) => return Some(*most),
@@ -127,7 +130,7 @@ impl Count {
         };
         let of = |value: ValueId| interval(program, ranges, given, value, DEPTH);
         let steps = steps.iter().map(|&step| of(step));
-        // Without a `continue` there is only one trip.
+        // Without a `continue` there is one trip.
         let Some((least, most)) = steps.map(|step| (step.low, step.high)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
         else {
             return Some(1);
@@ -139,8 +142,8 @@ impl Count {
     }
 }
 
-/// The position of a u32 among the parameters of a loop, and a bound: whenever the one has reached the other, or is so much
-/// beyond, the condition is `leaving`. They are looked for this deep in it.
+/// Finds the u32 loop parameter and the bound for which the condition is `leaving` once the parameter has reached the
+/// bound, or exceeds it. Recursion is limited by `depth`.
 fn limit(
     program: &Program,
     body: BlockId,
@@ -173,9 +176,9 @@ fn limit(
     }
 }
 
-/// At most how far it is from a start to a bound. Parts of a whole are between `s + …` and `min(s + size, …)`.
+/// Upper bound of `bound − start`. Recognizes parts of a range: from `s + …` to `min(s + size, …)`.
 fn distance(program: &Program, of: &impl Fn(ValueId) -> Interval, start: ValueId, bound: ValueId) -> i64 {
-    // Both ways to see an operation on two operands.
+    // Both operand orders of a commutative operation.
     let seen_as = |value: ValueId, op: Op| match program.def(value) {
         Def::Result(inst, 0) if program.inst(inst).op == op => {
             let operands = &program.inst(inst).operands;
@@ -192,7 +195,7 @@ fn distance(program: &Program, of: &impl Fn(ValueId) -> Interval, start: ValueId
             most = most.min(of(size).high);
         }
         for (base, from_part) in seen_as(start, Op::Pure(Pure::Add)) {
-            // Where this wraps, the start is before the part.
+            // If the sum wraps, the start is before the part.
             if base == part && of(base).high + of(from_part).high <= i64::from(u32::MAX) {
                 most = most.min(of(size).high - of(from_part).low);
             }
@@ -201,7 +204,7 @@ fn distance(program: &Program, of: &impl Fn(ValueId) -> Interval, start: ValueId
     most
 }
 
-/// What a value can be in a launch, looked into this deep.
+/// Interval of a value in a launch, with a recursion limit.
 fn interval(program: &Program, ranges: &Ranges, given: Given<'_>, value: ValueId, depth: u32) -> Interval {
     let known = ranges.of_value(value);
     let Def::Result(id, 0) = program.def(value) else { return known };

@@ -1,8 +1,8 @@
-//! Devices that a test has made itself.
+//! Test devices with custom limits.
 
 use vyre_wgpu::Shared;
 
-/// A device of wgpu with other limits than the adapter's.
+/// A wgpu device with limits below the adapter's.
 pub(crate) fn shared(limit: impl FnOnce(&mut wgpu::Limits)) -> Shared {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let mut ready = |future: std::pin::Pin<&mut dyn Future<Output = Shared>>| match future.poll(&mut context) {
