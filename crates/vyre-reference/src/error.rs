@@ -1,43 +1,43 @@
-//! The one error of this crate.
+//! Error of this crate.
 
 use vyre_foundation::error_table;
 
 error_table! {
-    /// Why a dispatch cannot begin.
+    /// Reason why a dispatch cannot begin.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum Error;
 
-    /// A subgroup size that no device has.
+    /// Invalid subgroup size.
     R001 SubgroupSize {
         /// The size.
         size: u32,
-    } ("a subgroup of {size} lanes is not possible"), help "use a power of two from 1 to 128";
+    } ("subgroup size {size} is not a power of two from 1 to 128"), help "set `Options::subgroup_size` to the size of the device, such as 32";
 
-    /// A slice of a buffer that does not exist.
+    /// Slice of a buffer that does not exist.
     R002 NoSuchBuffer {
         /// The object.
         name: String,
-        /// The buffer.
+        /// Number of the buffer.
         buffer: u64,
-        /// How many there are.
+        /// Number of buffers passed.
         count: usize,
-    } ("`{name}` is bound to buffer {buffer}, but there are {count}"), help "pass every buffer that an argument names";
+    } ("`{name}` is bound to buffer {buffer}, but only {count} buffers were passed"), help "pass every buffer that an argument names";
 
-    /// A slice that reaches beyond its buffer.
+    /// Slice that exceeds its buffer.
     R003 BeyondBuffer {
         /// The object.
         name: String,
-        /// Where the slice starts.
+        /// Start of the slice in bytes.
         start: u64,
-        /// Where it ends.
+        /// End of the slice in bytes, exclusive.
         end: u64,
-        /// How large the buffer is.
+        /// Size of the buffer in bytes.
         size: usize,
-    } ("`{name}` is bound to bytes {start}..{end} of a buffer of {size}"), help "bind a part that lies inside the buffer";
+    } ("`{name}` is bound to bytes {start}..{end} of a buffer of {size} bytes"), help format!("bind bytes 0..{size} or a part of them");
 
-    /// There is no memory for the registers or arrays of a workgroup.
+    /// The registers or arrays of a workgroup cannot be allocated.
     R004 OutOfMemory {
-        /// How much was asked for.
+        /// Requested bytes.
         requested: u64,
     } ("{requested} bytes for the registers and arrays of a workgroup cannot be allocated"),
     help "use smaller workgroups or arrays, or free memory";

@@ -1,12 +1,12 @@
-//! The oracle: a plain interpreter that defines what a program means.
+//! The oracle (device `reference`): an interpreter that defines the semantics of programs.
 //!
-//! [`run`] executes one workgroup after the other, and within a workgroup all invocations in step: each instruction is
-//! executed for every invocation that is there before the next one begins. `if` splits the invocations, `loop` keeps those
-//! that continue; operations of the whole workgroup or subgroup need no waiting, because everybody has arrived. What the
-//! operations compute is taken from the op table of `vyre-foundation`, so this crate is only about control flow, memory and
-//! the operations between invocations.
+//! [`run`] executes the workgroups in sequence, and the invocations of a workgroup in lockstep: each instruction is
+//! executed for all active invocations before the next one begins. `if` partitions the active invocations, and `loop`
+//! keeps those that continue. Collective operations need no synchronization, because all invocations reach them
+//! together. Pure operations are evaluated by the op table of `vyre-foundation`, so this crate implements only control
+//! flow, memory, and operations between invocations.
 //!
-//! It is made to be read and trusted, not to be fast; backends are compared with it.
+//! It is written for clarity, not for speed. Backends are tested against it.
 
 mod error;
 mod machine;
@@ -20,12 +20,12 @@ use vyre_foundation::launch::{Arguments, Limits, Report, Slice};
 
 pub use error::Error;
 
-/// How a dispatch is executed.
+/// Options of an execution.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What it may use up.
+    /// Limits of fuel, time and trace lines.
     pub limits: Limits,
-    /// Lanes of a subgroup: a power of two from 1 to 128. A device is compared with the oracle at its own size.
+    /// Subgroup size: a power of two from 1 to 128. Tests set the size of the device under comparison.
     pub subgroup_size: u32,
 }
 
@@ -39,8 +39,8 @@ impl Default for Options {
 /// slices are positions in `buffers`.
 ///
 /// # Errors
-/// Options or slices that cannot be. What happens while the program runs is not an error of this function but the
-/// [`Outcome`](vyre_foundation::launch::Outcome).
+/// Invalid options or slices. The result of the execution itself, such as a trap, is the
+/// [`Outcome`](vyre_foundation::launch::Outcome) of the report.
 pub fn run(
     program: &Validated<Program>,
     groups: [u32; 3],
@@ -51,8 +51,8 @@ pub fn run(
     execute(program, groups, arguments, buffers, options, false).map(|(report, _)| report)
 }
 
-/// Executes a program as [`run`] does, and reports what it does that is defined but hardly meant: races between invocations,
-/// accesses outside of objects, reads of workgroup and private memory that was never written, values of absent lanes.
+/// Executes a program as [`run`] does, and reports behaviour that is well-defined but almost always a bug: data races,
+/// out-of-bounds accesses, reads of uninitialized workgroup and private memory, and values of inactive lanes.
 ///
 /// # Errors
 /// As for [`run`].

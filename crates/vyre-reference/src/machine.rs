@@ -1,4 +1,4 @@
-//! Execution: the invocations of one workgroup, in step.
+//! Lockstep execution of the invocations of a workgroup.
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,17 @@ use crate::memory::{Memory, zeros};
 use crate::sanitizer::{Action, Sanitizer};
 use crate::{Error, Options};
 
-/// Invocations of the workgroup, by their `local_index`, ascending.
+/// Active invocations of the workgroup, by `local_index`, ascending.
 type Lanes = Vec<usize>;
 
-/// Why execution ends before its time.
+/// Early end of an execution.
 enum Stop {
     OutOfFuel(InstId),
-    /// In this loop, or between two workgroups.
+    /// In this loop, or between two workgroups (`None`).
     DeadlinePassed(Option<InstId>),
 }
 
-/// How many loop trips pass between two looks at the clock.
+/// Loop iterations between two reads of the clock.
 const TRIPS_PER_CLOCK: u64 = 1 << 16;
 
 pub(crate) struct Machine<'p> {
@@ -35,14 +35,14 @@ pub(crate) struct Machine<'p> {
     options: &'p Options,
     deadline: Option<(Instant, Duration)>,
 
-    /// The evaluator of each instruction that has one.
+    /// Evaluator of each pure instruction.
     evaluators: SecondaryMap<InstId, Option<Eval>>,
-    /// Invocations of a workgroup.
+    /// Workgroup size.
     width: usize,
-    /// The bits of each value, `width` of them.
+    /// Bits of each value, `width` of them.
     registers: Vec<u64>,
     group: [u32; 3],
-    /// The loops that are being executed, innermost last.
+    /// Stack of the loops being executed.
     loops: Vec<Exits>,
 
     fuel: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Machine<'p> {
     sanitizer: Option<Sanitizer<'p>>,
 }
 
-/// The invocations that have left a trip of a loop.
+/// Invocations that have left the current iteration of a loop.
 struct Exits {
     inst: InstId,
     broken: Lanes,
@@ -120,7 +120,7 @@ impl<'p> Machine<'p> {
             Some(Stop::DeadlinePassed(id)) => Outcome::DeadlinePassed { span: id.map_or(Span::NONE, span) },
             None => self.trap.unwrap_or(Outcome::Completed),
         };
-        // Lines of one invocation are in order already.
+        // Stable sort: lines of one invocation are in order.
         self.trace.sort_by_key(|line| line.invocation);
         let (trace, dropped_lines, instructions) = (self.trace, self.dropped_lines, Some(self.instructions));
         let report = Report { outcome, trace, dropped_lines, instructions, ..Report::completed(begun.elapsed()) };
@@ -137,7 +137,7 @@ impl<'p> Machine<'p> {
         self.registers[value.index() * self.width + lane] = bits;
     }
 
-    /// Gives `to` the values of `from`, all at once: a loop may hand its parameters on in another order.
+    /// Assigns `from` to `to` in parallel: a loop may permute its parameters.
     fn assign(&mut self, to: &[ValueId], from: &[ValueId], lanes: &[usize]) {
         let mut given = Vec::with_capacity(from.len());
         for &lane in lanes {
@@ -161,8 +161,7 @@ impl<'p> Machine<'p> {
         self.block(self.program.body(), None, (0..self.width).collect()).map(|_| ())
     }
 
-    /// Executes a block for some invocations and returns those that yield. `owner` is the instruction that takes what is
-    /// yielded.
+    /// Executes a block for the active invocations. Returns those that yield to `owner`.
     fn block(&mut self, block: BlockId, owner: Option<InstId>, mut lanes: Lanes) -> Result<Lanes, Stop> {
         let program = self.program;
         for &id in &program.block(block).insts {
@@ -176,26 +175,28 @@ impl<'p> Machine<'p> {
                     let evaluate = self.evaluators[id].expect("a function of its operands has an evaluator");
                     self.pure(inst, evaluate, &lanes);
                 }
-                Op::PerInvocation(op) => self.each(inst, &lanes, |machine, lane| machine.per_invocation(*op, lane)),
+                Op::PerInvocation(op) => self.set_each(inst, &lanes, |machine, lane| machine.per_invocation(*op, lane)),
                 Op::PerGroup(op) => {
                     let value = self.per_group(*op);
-                    self.each(inst, &lanes, |_, _| value);
+                    self.set_each(inst, &lanes, |_, _| value);
                 }
                 Op::Load(at) => self.load(id, *at, &lanes),
                 Op::Store(at) => self.store(id, *at, &lanes),
                 Op::Atomic(op, at) => self.atomic(id, *op, *at, &lanes),
                 Op::CompareExchange(at) => self.compare_exchange(id, *at, &lanes),
-                // All invocations have arrived, and all earlier accesses are done.
-                Op::Barrier(barrier) => self.note_barrier(*barrier == Barrier::Workgroup, *barrier == Barrier::Storage),
+                // All invocations have reached the barrier, and all earlier accesses are complete.
+                Op::Barrier(barrier) => {
+                    self.report_barrier(*barrier == Barrier::Workgroup, *barrier == Barrier::Storage);
+                }
                 Op::Broadcast => {
-                    self.note_barrier(true, true);
+                    self.report_barrier(true, true);
                     let bits = if lanes[0] == 0 { self.get(inst.operands[0], 0) } else { 0 };
                     for &lane in &lanes {
                         self.set(inst.results[0], lane, bits);
                     }
                 }
                 Op::Subgroup(op) => {
-                    self.note_barrier(false, false);
+                    self.report_barrier(false, false);
                     let size = self.options.subgroup_size as usize;
                     for subgroup in lanes.chunk_by(|a, b| a / size == b / size) {
                         self.subgroup(id, *op, subgroup, size);
@@ -224,12 +225,12 @@ impl<'p> Machine<'p> {
                     return Ok(lanes);
                 }
                 Op::Terminator(Terminator::Break) => {
-                    let target = self.loops.last().expect("a break stands in a loop").inst;
+                    let target = self.loops.last().expect("a break is in a loop").inst;
                     self.assign(&program.inst(target).results, &inst.operands, &lanes);
                     self.loops.last_mut().expect("as above").broken.append(&mut lanes);
                 }
                 Op::Terminator(Terminator::Continue) => {
-                    let target = self.loops.last().expect("a continue stands in a loop").inst;
+                    let target = self.loops.last().expect("a continue is in a loop").inst;
                     let params = &program.block(program.inst(target).blocks[0]).params;
                     self.assign(params, &inst.operands, &lanes);
                     self.loops.last_mut().expect("as above").continued.append(&mut lanes);
@@ -246,7 +247,7 @@ impl<'p> Machine<'p> {
         Ok(Lanes::new())
     }
 
-    /// Executes each nested block for its invocations; what comes together again goes on.
+    /// Executes each nested block for its invocations, and returns those that reconverge.
     fn arms(&mut self, id: InstId, arms: Vec<Lanes>) -> Result<Lanes, Stop> {
         let mut joined = Lanes::new();
         for (&block, lanes) in self.program.inst(id).blocks.iter().zip(arms) {
@@ -265,7 +266,7 @@ impl<'p> Machine<'p> {
         self.assign(&program.block(body).params, &inst.operands, &lanes);
         self.loops.push(Exits { inst: id, broken: Lanes::new(), continued: Lanes::new() });
         while !lanes.is_empty() {
-            self.burn(id, lanes.len() as u64)?;
+            self.consume_fuel(id, lanes.len() as u64)?;
             self.block(body, None, lanes)?;
             lanes = std::mem::take(&mut self.loops.last_mut().expect("pushed above").continued);
             lanes.sort_unstable();
@@ -275,8 +276,8 @@ impl<'p> Machine<'p> {
         Ok(broken)
     }
 
-    /// Pays for the trips of a loop.
-    fn burn(&mut self, id: InstId, trips: u64) -> Result<(), Stop> {
+    /// Consumes fuel for loop iterations.
+    fn consume_fuel(&mut self, id: InstId, trips: u64) -> Result<(), Stop> {
         self.fuel = self.fuel.checked_sub(trips).ok_or(Stop::OutOfFuel(id))?;
         if self.clock_fuel - self.fuel >= TRIPS_PER_CLOCK {
             self.clock_fuel = self.fuel;
@@ -319,8 +320,8 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// Sets the result of an instruction for each lane.
-    fn each(&mut self, inst: &Inst, lanes: &[usize], value: impl Fn(&Self, usize) -> u32) {
+    /// Sets the result of an instruction for each active lane.
+    fn set_each(&mut self, inst: &Inst, lanes: &[usize], value: impl Fn(&Self, usize) -> u32) {
         for &lane in lanes {
             self.set(inst.results[0], lane, u64::from(value(self, lane)));
         }
@@ -332,7 +333,7 @@ impl<'p> Machine<'p> {
             let index = inst.operands.first().map_or(0, |&index| self.get(index, lane));
             for (offset, &result) in inst.results.iter().enumerate() {
                 let index = index + offset as u64;
-                self.note(id, at, lane, index, Action::Read);
+                self.report_access(id, at, lane, index, Action::Read);
                 self.set(result, lane, self.memory.load(at, lane, index));
             }
         }
@@ -344,14 +345,14 @@ impl<'p> Machine<'p> {
             let index = self.get(inst.operands[0], lane);
             for (offset, &value) in inst.operands[1..].iter().enumerate() {
                 let (index, bits) = (index + offset as u64, self.get(value, lane));
-                self.note(id, at, lane, index, Action::Write(bits));
+                self.report_access(id, at, lane, index, Action::Write(bits));
                 self.memory.store(at, lane, index, bits);
             }
         }
     }
 
-    /// Tells the sanitizer, if there is one, of an access to one element.
-    fn note(&mut self, id: InstId, at: MemOperand, lane: usize, index: u64, action: Action) {
+    /// Reports an access of one element to the sanitizer, if it is enabled.
+    fn report_access(&mut self, id: InstId, at: MemOperand, lane: usize, index: u64, action: Action) {
         if self.sanitizer.is_some() {
             let (invocation, length) = (self.global_index(lane), self.memory.elements(at.memory, at.element));
             if let Some(sanitizer) = &mut self.sanitizer {
@@ -366,7 +367,7 @@ impl<'p> Machine<'p> {
         let combine = op.function().map(|op| op.info().evaluator(ty, ty).expect("validated for this type"));
         for &lane in lanes {
             let (index, operand) = (self.get(inst.operands[0], lane), self.get(inst.operands[1], lane));
-            self.note(id, at, lane, index, Action::Write(0));
+            self.report_access(id, at, lane, index, Action::Write(0));
             let old = self.memory.load(at, lane, index);
             let new = combine.map_or(operand, |combine| combine(&[old, operand]));
             self.memory.store(at, lane, index, new);
@@ -381,7 +382,7 @@ impl<'p> Machine<'p> {
             let inside = index < self.memory.elements(at.memory, at.element);
             let old = self.memory.load(at, lane, index);
             let equal = inside && old == self.get(inst.operands[1], lane);
-            self.note(id, at, lane, index, Action::Write(old));
+            self.report_access(id, at, lane, index, Action::Write(old));
             if equal {
                 self.memory.store(at, lane, index, self.get(inst.operands[2], lane));
             }
@@ -439,10 +440,10 @@ impl<'p> Machine<'p> {
         self.trace.push(TraceLine::new(self.global_index(lane), text, literals));
     }
 
-    // Operations between invocations. Invocations of the workgroup or subgroup that are not in `lanes` have ended: control flow is uniform
-    // for the scope of the operation.
+    // Collective operations. Lanes of the workgroup or subgroup that are not in `lanes` have ended, because control
+    // flow is uniform in the scope of the operation.
 
-    fn note_barrier(&mut self, workgroup: bool, storage: bool) {
+    fn report_barrier(&mut self, workgroup: bool, storage: bool) {
         if let Some(sanitizer) = &mut self.sanitizer {
             sanitizer.barrier(workgroup, storage);
         }
@@ -454,7 +455,7 @@ impl<'p> Machine<'p> {
         let operand = inst.operands[0];
         let ty = self.program.ty(operand);
         let first = lanes[0] / size * size;
-        // What each lane of the subgroup gives, if it is there.
+        // Value of each lane of the subgroup; `None` for inactive lanes.
         let mut given = vec![None; size];
         for &lane in lanes {
             given[lane - first] = Some(self.get(operand, lane));
@@ -474,7 +475,7 @@ impl<'p> Machine<'p> {
                 return;
             }
             Exchange::Shuffle(mode) => {
-                // The lane that a lane takes the value of, if such a number exists.
+                // Source lane of each lane; `None` if it is inactive or the source does not exist.
                 let sources: Vec<Option<u32>> = given
                     .iter()
                     .enumerate()
@@ -486,9 +487,10 @@ impl<'p> Machine<'p> {
                 for &lane in lanes {
                     let (source, invocation) = (sources[lane - first], self.global_index(lane));
                     let absent = source.and_then(|source| given.get(source as usize).copied().flatten()).is_none();
-                    // Beyond the first and the last lane, there are none to shuffle up and down from: that is meant.
-                    let meant = matches!(mode, ShuffleMode::Up | ShuffleMode::Down);
-                    if let (true, Some(source), Some(sanitizer)) = (absent && !meant, source, &mut self.sanitizer) {
+                    // For `shuffle_up` and `shuffle_down`, missing sources at the ends are expected.
+                    let is_expected = matches!(mode, ShuffleMode::Up | ShuffleMode::Down);
+                    if let (true, Some(source), Some(sanitizer)) = (absent && !is_expected, source, &mut self.sanitizer)
+                    {
                         sanitizer.absent_lane(id, invocation, u64::from(source));
                     }
                 }
@@ -526,13 +528,13 @@ impl<'p> Machine<'p> {
     }
 }
 
-/// The evaluator of an instruction, if it is a function of its operands.
+/// Evaluator of an instruction, if it is pure.
 fn evaluator(program: &Program, inst: &Inst) -> Option<Eval> {
     let result = program.ty(*inst.results.first()?);
     inst.op.info().evaluator(program.class(inst), result)
 }
 
-/// Combines in a tree that halves the subgroup.
+/// Tree reduction that halves the subgroup in each step.
 fn tree(combine: Eval, mut lanes: Vec<u64>) -> u64 {
     let mut half = lanes.len() / 2;
     while half > 0 {
@@ -544,10 +546,10 @@ fn tree(combine: Eval, mut lanes: Vec<u64>) -> u64 {
     lanes[0]
 }
 
-/// Combines in whatever order: the operation does not care.
+/// Sequential reduction, for operations whose result does not depend on the order.
 fn fold(combine: Eval, given: &[Option<u64>]) -> u64 {
     let present = given.iter().copied().flatten();
-    present.reduce(|a, b| combine(&[a, b])).expect("an operation is executed by somebody")
+    present.reduce(|a, b| combine(&[a, b])).expect("a subgroup operation has an active lane")
 }
 
 /// Inclusive scan in doubling steps.
@@ -562,7 +564,7 @@ fn scan(combine: Eval, mut lanes: Vec<u64>) -> Vec<u64> {
     lanes
 }
 
-/// Every lane gets the value of the lane before, and lane 0 gets `first`.
+/// Shifts by one lane: each lane gets the value of the previous lane, and lane 0 `first`.
 fn shifted(first: u64, lanes: Vec<u64>) -> Vec<u64> {
     std::iter::once(first).chain(lanes).collect()
 }

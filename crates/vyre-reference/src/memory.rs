@@ -1,4 +1,4 @@
-//! The memory of a dispatch: every object of the program, wherever it lives.
+//! Memory objects of a dispatch, in buffers, uniforms, and the arrays of the current workgroup.
 
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::{Element, MemId, MemOperand, Program, Space};
@@ -6,25 +6,25 @@ use vyre_foundation::launch::{Argument, Arguments, Slice};
 
 use crate::Error;
 
-/// All objects, with the arrays of the workgroup that is being executed.
+/// All objects, with the arrays of the current workgroup.
 pub(crate) struct Memory<'b> {
     objects: Arena<MemId, Object>,
     buffers: &'b mut [Vec<u8>],
     workgroup: Vec<u8>,
-    /// One after the other for each invocation.
+    /// Private arrays, consecutive for each invocation.
     private: Vec<u8>,
     private_bytes: usize,
 }
 
 struct Object {
-    /// The element that its length counts.
+    /// Element type in which the length is counted.
     element: Element,
     bytes: u64,
-    place: Place,
+    backing: Backing,
 }
 
-/// Where the first element is.
-enum Place {
+/// Backing storage, and the position of the first element.
+enum Backing {
     Buffer { buffer: usize, start: usize },
     Uniform { bits: u64 },
     Workgroup { start: usize },
@@ -46,10 +46,10 @@ impl<'b> Memory<'b> {
         };
         for (id, memory) in program.memories().iter() {
             let mut bytes = memory.static_bytes().unwrap_or(0) as usize;
-            let place = match (memory.space, arguments.get(id)) {
-                (Space::Workgroup, _) => Place::Workgroup { start: reserve(&mut workgroup_bytes, bytes) },
-                (Space::Private, _) => Place::Private { start: reserve(&mut private_bytes, bytes) },
-                (_, Some(Argument::Scalar(literal))) => Place::Uniform { bits: literal.bits },
+            let backing = match (memory.space, arguments.get(id)) {
+                (Space::Workgroup, _) => Backing::Workgroup { start: reserve(&mut workgroup_bytes, bytes) },
+                (Space::Private, _) => Backing::Private { start: reserve(&mut private_bytes, bytes) },
+                (_, Some(Argument::Scalar(literal))) => Backing::Uniform { bits: literal.bits },
                 (_, Some(Argument::Buffer(slice))) => {
                     let name = || memory.name.clone();
                     let end = slice.start.saturating_add(slice.bytes);
@@ -62,11 +62,11 @@ impl<'b> Memory<'b> {
                         return Err(Error::BeyondBuffer { name: name(), start: slice.start, end, size });
                     }
                     bytes = slice.bytes as usize;
-                    Place::Buffer { buffer, start: slice.start as usize }
+                    Backing::Buffer { buffer, start: slice.start as usize }
                 }
                 (Space::Storage(_) | Space::Uniform, None) => unreachable!("binding leaves nothing unbound"),
             };
-            objects.push(Object { element: memory.element, bytes: bytes as u64, place });
+            objects.push(Object { element: memory.element, bytes: bytes as u64, backing });
         }
         let invocations = program.workgroup_size().iter().product::<u32>() as usize;
         Ok(Memory {
@@ -78,50 +78,51 @@ impl<'b> Memory<'b> {
         })
     }
 
-    /// Workgroup and private arrays start as zeros in every workgroup.
+    /// Zeroes workgroup and private arrays.
     pub(crate) fn begin_workgroup(&mut self) {
         self.workgroup.fill(0);
         self.private.fill(0);
     }
 
-    /// Number of elements of an object, by its declaration.
+    /// Number of elements of the declared type.
     pub(crate) fn length(&self, memory: MemId) -> u32 {
         self.elements(memory, self.objects[memory].element) as u32
     }
 
-    /// Number of elements of a type that are within an object.
+    /// Number of elements of another type that fit into an object.
     pub(crate) fn elements(&self, memory: MemId, element: Element) -> u64 {
         self.objects[memory].bytes / element.size() as u64
     }
 
-    /// The bits at an index, or 0 outside. The index may be beyond 32 bits: those of a wide access do not wrap.
+    /// Loads the bits of an element, or 0 out of bounds. The index may exceed 32 bits: element indices of wide accesses
+    /// do not wrap.
     pub(crate) fn load(&self, at: MemOperand, lane: usize, index: u64) -> u64 {
         let object = &self.objects[at.memory];
         if index >= self.elements(at.memory, at.element) {
             return 0;
         }
         let offset = index as usize * at.element.size();
-        let bytes = match object.place {
-            Place::Uniform { bits } => return bits,
-            Place::Buffer { buffer, start } => &self.buffers[buffer][start + offset..],
-            Place::Workgroup { start } => &self.workgroup[start + offset..],
-            Place::Private { start } => &self.private[lane * self.private_bytes + start + offset..],
+        let bytes = match object.backing {
+            Backing::Uniform { bits } => return bits,
+            Backing::Buffer { buffer, start } => &self.buffers[buffer][start + offset..],
+            Backing::Workgroup { start } => &self.workgroup[start + offset..],
+            Backing::Private { start } => &self.private[lane * self.private_bytes + start + offset..],
         };
         at.element.read(bytes)
     }
 
-    /// Writes the bits at an index; outside, nothing happens.
+    /// Stores the bits of an element; out of bounds, it does nothing.
     pub(crate) fn store(&mut self, at: MemOperand, lane: usize, index: u64, bits: u64) {
         let object = &self.objects[at.memory];
         if index >= self.elements(at.memory, at.element) {
             return;
         }
         let offset = index as usize * at.element.size();
-        let bytes = match object.place {
-            Place::Uniform { .. } => unreachable!("the validator rejects stores to uniforms"),
-            Place::Buffer { buffer, start } => &mut self.buffers[buffer][start + offset..],
-            Place::Workgroup { start } => &mut self.workgroup[start + offset..],
-            Place::Private { start } => &mut self.private[lane * self.private_bytes + start + offset..],
+        let bytes = match object.backing {
+            Backing::Uniform { .. } => unreachable!("the validator rejects stores to uniforms"),
+            Backing::Buffer { buffer, start } => &mut self.buffers[buffer][start + offset..],
+            Backing::Workgroup { start } => &mut self.workgroup[start + offset..],
+            Backing::Private { start } => &mut self.private[lane * self.private_bytes + start + offset..],
         };
         at.element.write(bits, bytes);
     }

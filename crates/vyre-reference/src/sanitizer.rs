@@ -1,25 +1,27 @@
 //! Sanitizers: data races, and other behaviour that is well-defined but almost always a bug.
 //!
-//! While the oracle runs, every access to memory is compared with earlier ones to the same bytes. The order in which the oracle happens
-//! to execute invocations does not matter: two accesses *race* if nothing orders them, one of them writes, and they are not both atomic on
-//! exactly the same bytes. Accesses of different workgroups are never ordered, and those of a workgroup only by a barrier in between.
+//! Every memory access of the oracle is compared with earlier ones to the same bytes (happens-before analysis with
+//! shadow memory). The execution order of the oracle does not matter: two accesses *race* if no barrier orders them, at
+//! least one writes, and they are not both atomic on exactly the same bytes. Accesses of different workgroups are never
+//! ordered; those of one workgroup are ordered by a barrier in between.
 //!
-//! Shadow memory has a [`Cell`] for each granule of an object: as many bytes as its narrowest access has, so that every access covers
-//! whole granules. It is enough to remember, for each granule, the last plain write, and representatives of the plain reads and, by size,
-//! of the atomic loads and writes: two from different workgroups, and two by different invocations since the last barrier. If any earlier
-//! access races with the next one, one of these does.
+//! Shadow memory has a [`Cell`] for each granule of an object. A granule has the size of the narrowest access to the
+//! object, so every access covers whole granules. For each granule, it suffices to store the last plain write, and
+//! representatives of the plain reads and, by size, of the atomic loads and writes: two from different workgroups, and
+//! two by different invocations since the last barrier. If any earlier access races with the next one, one of these
+//! does.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_foundation::diagnostics::{Diagnostic, Fault};
 use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::{AccessTypes, Element, InstId, MemId, MemOperand, Program, Space};
 
-/// An access: invocation, time and place in the program.
+/// Access in shadow memory: invocation, epoch and instruction.
 #[derive(Clone, Copy)]
 struct Access {
     invocation: u32,
     group: u32,
-    /// Number of barriers for this kind of memory that the workgroup had passed.
+    /// Number of barriers for this kind of memory that the workgroup has passed.
     epoch: u32,
     inst: InstId,
 }
@@ -58,7 +60,7 @@ impl Compatible {
         }
     }
 
-    /// One of the accesses that the next one is not ordered after.
+    /// A stored access that is not ordered before the next one.
     fn unordered(&self, next: &Access) -> Option<Access> {
         let mut known = self.groups.into_iter().chain(self.recent).flatten();
         known.find(|earlier| !earlier.is_ordered_before(next))
@@ -72,10 +74,10 @@ struct Atomics {
     writes: Compatible,
 }
 
-/// State of a granule.
+/// Shadow state of a granule.
 #[derive(Clone, Default)]
 struct Cell {
-    /// The last plain write, with the bits that it wrote.
+    /// Last plain write, and its bits.
     write: Option<(Access, u64)>,
     /// Plain reads.
     reads: Compatible,
@@ -83,11 +85,11 @@ struct Cell {
     atomics: Option<Box<[Atomics; 2]>>,
 }
 
-/// A race: the earlier access, and whether both write the same value.
+/// Race: the earlier access, and whether both write the same value.
 type Conflict = (Access, bool);
 
 impl Cell {
-    /// Compares an access with those before it, and adds it to them.
+    /// Checks an access against earlier ones, and records it.
     fn access(&mut self, access: Access, at: MemOperand, action: Action) -> Option<Conflict> {
         let written = self.write.filter(|(earlier, _)| !earlier.is_ordered_before(&access));
         let size = usize::from(at.element.size() == 8);
@@ -107,7 +109,7 @@ impl Cell {
             Action::Read if at.atomic => self.atomics.get_or_insert_default()[size].loads.add(access),
             Action::Write(_) if at.atomic => self.atomics.get_or_insert_default()[size].writes.add(access),
             Action::Read => self.reads.add(access),
-            // An access that races with an earlier one races with this write too, or this write does with the earlier one.
+            // An access that races with the dropped ones races with this write too, or this write races with them.
             Action::Write(bits) => *self = Cell { write: Some((access, bits)), ..Cell::default() },
         }
         conflict
@@ -119,8 +121,8 @@ impl Cell {
 enum Kind {
     Race,
     SameValue,
-    Outside,
-    Unwritten,
+    OutOfBounds,
+    Uninitialized,
     AbsentLane,
 }
 
@@ -130,21 +132,21 @@ struct Finding {
     memory: Option<MemId>,
     index: u64,
     length: u64,
-    /// The access that showed it, and for a race the one before.
+    /// The access that was reported, and for a race the earlier one.
     access: (u32, InstId),
     earlier: Option<(u32, InstId)>,
     count: u64,
 }
 
-/// Notes accesses and keeps findings.
+/// Shadow memory and findings.
 pub(crate) struct Sanitizer<'p> {
     program: &'p Program,
     /// Bytes of a granule of each object.
     granules: SecondaryMap<MemId, u64>,
     /// Granules of objects that several invocations share.
     cells: SecondaryMap<MemId, FxHashMap<u64, Cell>>,
-    /// Granules of workgroup and private arrays that have been written in this workgroup, by lane for private ones.
-    written: FxHashSet<(MemId, usize, u64)>,
+    /// Initialized granules of workgroup and private arrays of the current workgroup; by lane for private ones.
+    initialized: FxHashSet<(MemId, usize, u64)>,
     findings: Vec<Finding>,
     known: FxHashMap<(Kind, InstId, Option<InstId>), usize>,
     group: u32,
@@ -152,16 +154,16 @@ pub(crate) struct Sanitizer<'p> {
     storage_epoch: u32,
 }
 
-/// What an access does.
+/// Kind of an access.
 #[derive(Clone, Copy)]
 pub(crate) enum Action {
     Read,
-    /// With the bits that are written.
+    /// Write of these bits.
     Write(u64),
 }
 
 impl Action {
-    /// The same on one of `parts` equal parts of the bytes of an element.
+    /// Restricts an action to one of `parts` equal parts of an element.
     fn part(self, element: Element, part: u64, parts: u64) -> Action {
         match self {
             Action::Write(bits) if parts > 1 => {
@@ -185,7 +187,7 @@ impl<'p> Sanitizer<'p> {
             program,
             granules,
             cells: SecondaryMap::with_capacity(program.memories().len(), FxHashMap::default()),
-            written: FxHashSet::default(),
+            initialized: FxHashSet::default(),
             findings: Vec::new(),
             known: FxHashMap::default(),
             group: 0,
@@ -196,7 +198,7 @@ impl<'p> Sanitizer<'p> {
 
     pub(crate) fn begin_workgroup(&mut self, group: u32) {
         (self.group, self.workgroup_epoch, self.storage_epoch) = (group, 0, 0);
-        self.written.clear();
+        self.initialized.clear();
         for (id, memory) in self.program.memories().iter() {
             if memory.space == Space::Workgroup {
                 self.cells[id].clear();
@@ -209,7 +211,7 @@ impl<'p> Sanitizer<'p> {
         self.storage_epoch += u32::from(storage);
     }
 
-    /// Notes an access of one element. `lane` is the invocation in its workgroup, `invocation` its `global_index`.
+    /// Checks an access of one element. `lane` is the invocation in its workgroup, `invocation` its `global_index`.
     pub(crate) fn access(
         &mut self,
         inst: InstId,
@@ -222,7 +224,7 @@ impl<'p> Sanitizer<'p> {
         let memory = at.memory;
         let object = self.program.memory(memory);
         if index >= length {
-            self.find(Kind::Outside, Some(memory), index, length, (invocation, inst), None);
+            self.report(Kind::OutOfBounds, Some(memory), index, length, (invocation, inst), None);
             return;
         }
         let per_element = at.element.size() as u64 / self.granules[memory];
@@ -231,9 +233,9 @@ impl<'p> Sanitizer<'p> {
             let owner = if object.space == Space::Private { lane } else { 0 };
             let mut keys = granules.clone().map(|granule| (memory, owner, granule));
             match action {
-                Action::Write(_) => self.written.extend(keys),
-                Action::Read if !keys.all(|key| self.written.contains(&key)) => {
-                    self.find(Kind::Unwritten, Some(memory), index, length, (invocation, inst), None);
+                Action::Write(_) => self.initialized.extend(keys),
+                Action::Read if !keys.all(|key| self.initialized.contains(&key)) => {
+                    self.report(Kind::Uninitialized, Some(memory), index, length, (invocation, inst), None);
                 }
                 Action::Read => {}
             }
@@ -244,7 +246,7 @@ impl<'p> Sanitizer<'p> {
         let epoch = if object.space == Space::Workgroup { self.workgroup_epoch } else { self.storage_epoch };
         let access = Access { invocation, group: self.group, epoch, inst };
         let cells = &mut self.cells[memory];
-        // One finding for each access: a race if any granule has one.
+        // At most one finding per access: a race if any granule has one.
         let conflicts = granules.zip(0..).filter_map(|(granule, part)| {
             let action = action.part(at.element, part, per_element);
             cells.entry(granule).or_default().access(access, at, action)
@@ -253,16 +255,16 @@ impl<'p> Sanitizer<'p> {
         if let Some((earlier, same_value)) = conflict {
             let kind = if same_value { Kind::SameValue } else { Kind::Race };
             let earlier = (earlier.invocation, earlier.inst);
-            self.find(kind, Some(memory), index, length, (invocation, inst), Some(earlier));
+            self.report(kind, Some(memory), index, length, (invocation, inst), Some(earlier));
         }
     }
 
-    /// Notes that an invocation asked for the value of a lane that has none.
+    /// Reports that an invocation read the value of an inactive lane.
     pub(crate) fn absent_lane(&mut self, inst: InstId, invocation: u32, lane: u64) {
-        self.find(Kind::AbsentLane, None, lane, 0, (invocation, inst), None);
+        self.report(Kind::AbsentLane, None, lane, 0, (invocation, inst), None);
     }
 
-    fn find(
+    fn report(
         &mut self,
         kind: Kind,
         memory: Option<MemId>,
@@ -280,7 +282,7 @@ impl<'p> Sanitizer<'p> {
         self.findings[position].count += 1;
     }
 
-    /// Everything that was found: one for each pair of places in the program, with the first occurrence.
+    /// The findings: one for each pair of instructions, with its first occurrence and its count.
     pub(crate) fn findings(self) -> Vec<Diagnostic> {
         let program = self.program;
         let findings = self.findings.into_iter().map(|finding| {
@@ -292,8 +294,8 @@ impl<'p> Sanitizer<'p> {
             let fault = match kind {
                 Kind::Race => Fault::Race { memory, index, first, second, count },
                 Kind::SameValue => Fault::SameValueRace { memory, index, first, second, count },
-                Kind::Outside => Fault::AccessOutside { memory, index, length, invocation, count },
-                Kind::Unwritten => Fault::ReadOfUnwritten { memory, index, invocation, count },
+                Kind::OutOfBounds => Fault::AccessOutside { memory, index, length, invocation, count },
+                Kind::Uninitialized => Fault::ReadOfUnwritten { memory, index, invocation, count },
                 Kind::AbsentLane => Fault::AbsentLane { lane: index, invocation, count },
             };
             let diagnostic = Diagnostic::new(fault, program.inst(inst).span);
