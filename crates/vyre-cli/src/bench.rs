@@ -1,4 +1,4 @@
-//! `vyre bench`: what a kernel or a pipeline takes, on one device or several.
+//! `vyre bench`: measures compile, upload, launch and download times of a kernel or pipeline.
 
 use std::io::Write as _;
 
@@ -12,16 +12,16 @@ use crate::reproducer::{Watched, watch};
 use crate::run::{device_names, failure};
 use crate::stdout::Stdout;
 
-/// Measure a kernel, or a pipeline of kernels, on one device or several
+/// Measure compile, upload, launch and download times of a kernel or pipeline
 #[derive(clap::Args)]
 #[command(after_help = NOTES)]
 pub(crate) struct Args {
     #[command(flatten)]
     job: job::Input,
-    /// Where to run it, `cpu,wgpu` for several: `vyre devices` lists the devices
+    /// Devices to measure, such as cpu,wgpu; `vyre devices` lists the devices
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     device: Vec<String>,
-    /// How many times to run it on each device
+    /// Number of rounds on each device
     #[arg(long, value_name = "N", default_value_t = 20, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
     /// Print one JSON object instead of text
@@ -30,8 +30,9 @@ pub(crate) struct Args {
 }
 
 const NOTES: &str = "\
-Devices take turns, each time from the same inputs on; times are the medians of all rounds, and the best launch. A launch is what the
-host waits for, `on device` what the device says it took. `speed` is how many launches there are in the time of one on the first device.
+Each round runs once on every device, from the same inputs. Times are medians over all rounds; `best launch` is the minimum. `launch` is
+the time from submission until the host observes completion, `on device` the execution time that the device reports. `speed` is the launch
+time of the first device ÷ the launch time of this one.
 
 Example:
   vyre bench examples/kernels/saxpy.vyre a=2 x=iota:1000000 y=zeros:1000000 --elements 1000000 --device cpu,wgpu";

@@ -1,4 +1,4 @@
-//! Arguments of kernels: bindings and grids of the command line, or of a run line of the file.
+//! Kernel arguments: bindings and grids of the command line or of a `//@ run` line.
 
 use std::path::Path;
 
@@ -18,15 +18,15 @@ use crate::source::{Parsed, Source};
 /// Grid options.
 #[derive(clap::Args)]
 pub(crate) struct GridArgs {
-    /// How many invocations to run in each dimension, instead of the kernel's own `launch`
+    /// Grid in invocations, rounded up to whole workgroups [default: the kernel's `launch`]
     #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes, conflicts_with = "grid")]
     pub(crate) elements: Option<[u32; 3]>,
-    /// How many workgroups to run in each dimension
+    /// Grid in workgroups
     #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes)]
     pub(crate) grid: Option<[u32; 3]>,
 }
 
-/// A kernel with its arguments and grid, which fit it.
+/// A kernel with checked arguments and grid.
 pub(crate) struct Case {
     pub(crate) source: Source,
     pub(crate) program: Validated<Program>,
@@ -37,13 +37,13 @@ pub(crate) struct Case {
     pub(crate) groups: [u32; 3],
     /// Elements of the grid.
     pub(crate) launched: [u32; 3],
-    /// As the run line says.
+    /// Fuel of the run line.
     pub(crate) fuel: Option<u64>,
     pub(crate) subgroup_size: Option<u32>,
 }
 
 impl Case {
-    /// The case of the command line; with `replay`, that of the first run line of the file.
+    /// Builds the case of the command line or, with `replay`, of the first run line of the file.
     pub(crate) fn of(
         parsed: Parsed,
         replay: bool,
@@ -67,12 +67,12 @@ impl Case {
         let groups = grid.groups(program.workgroup_size())?;
         let launched = match grid {
             Grid::Elements(elements) => elements,
-            // Sizes that do not fit belong to a grid that is empty in another dimension.
+            // A product overflows only if the grid is empty in another dimension.
             Grid::Groups(groups) => {
                 std::array::from_fn(|axis| groups[axis].saturating_mul(program.workgroup_size()[axis]))
             }
         };
-        // The device need not be opened for arguments that do not fit.
+        // Arguments are checked before a device is opened.
         let arguments = inputs.bind(&program)?;
         Ok(Case { source, program, bindings, inputs, arguments, groups, launched, fuel, subgroup_size })
     }
@@ -87,7 +87,7 @@ fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result
     Ok(inputs)
 }
 
-/// A case that the command line alone describes.
+/// Reads the contents of all bindings.
 pub(crate) fn bound(bindings: &[(String, String)], program: &Program) -> Result<Inputs, Error> {
     let mut inputs = Inputs::default();
     for (name, text) in bindings {
@@ -96,7 +96,7 @@ pub(crate) fn bound(bindings: &[(String, String)], program: &Program) -> Result<
         match (bindable, text.strip_prefix('@')) {
             (Some(memory), Some(path)) => inputs.bytes(program, name, data::read(Path::new(path), memory)?)?,
             (Some(memory), None) => {
-                // More elements than an object can have are an error of the notation.
+                // Larger counts are reported by the notation's parser.
                 if let Ok(Fill::Zeros(count) | Fill::Iota(count) | Fill::Random(count, _)) = Fill::parse(text)
                     && count <= u64::from(u32::MAX)
                 {
@@ -105,7 +105,7 @@ pub(crate) fn bound(bindings: &[(String, String)], program: &Program) -> Result<
                 let result = inputs.notation(program, name, text);
                 result.map_err(|error| Error::Binding { name: name.clone(), error })?;
             }
-            // Here the name is the error, whatever it is bound to.
+            // Reports that nothing of this name can be bound.
             (None, _) => inputs.notation(program, name, text)?,
         }
     }

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::progress::Progress;
 use crate::stdout::Stdout;
 
-/// List, check or delete what is kept from run to run
+/// List, verify or clear the persistent cache
 #[derive(clap::Args)]
 #[command(after_help = NOTES)]
 pub(crate) struct Args {
@@ -26,17 +26,17 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// List what is kept
+    /// List the entries
     List(Choice),
-    /// Delete what is kept: it is made again when it is needed
+    /// Delete the entries, which are created again on demand
     Clear(Choice),
-    /// Read all that is kept, and fail if something is damaged
+    /// Read all entries, and fail if one is damaged
     Verify(Choice),
 }
 
 #[derive(clap::Args)]
 struct Choice {
-    /// Only what is of this kind
+    /// Restrict to one kind of entries
     #[arg(long, value_name = "KIND")]
     kind: Option<Kind>,
     /// Print one JSON object instead of text
@@ -45,17 +45,17 @@ struct Choice {
 }
 
 const NOTES: &str = "\
-The folder is a setting, `cache`: `vyre config` shows it. Damaged entries do no harm: they are replaced when they are needed.";
+`vyre config` shows the folder, which is the setting `cache`. Damaged entries are harmless: they are replaced on demand.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     /// Optimized programs
     Programs,
-    /// Graphs that were built
+    /// Graphs in their built form
     Graphs,
-    /// What dispatches took
+    /// Recorded times of dispatches, for pass selection
     Hints,
-    /// How fast devices are, measured once a day
+    /// Measured throughput of devices, valid for a day
     Throughput,
 }
 
@@ -71,7 +71,7 @@ impl Kind {
         }
     }
 
-    /// Its files below the folder of the cache, also those that are still being written. Files of other names are not ours.
+    /// Files of this kind in the cache folder, including unfinished ones. Files with other names are ignored.
     fn files(self, folder: &Path) -> Vec<PathBuf> {
         let place = folder.join(self.name());
         match self {
@@ -90,7 +90,7 @@ impl Kind {
         }
     }
 
-    /// Extension of its files, if they are in a folder of their own.
+    /// Extension of the files of a kind with its own folder.
     fn extension(self) -> Option<&'static str> {
         match self {
             Kind::Programs => Some("program"),
@@ -120,19 +120,19 @@ impl Kind {
             Kind::Hints => {
                 Telemetry::inspect(file).map(|()| "records of dispatches".into()).map_err(|error| reason(error.into()))
             }
-            Kind::Throughput if Registry::reads_throughputs(file) => Ok("speeds of devices".into()),
-            Kind::Throughput => Err("it is of another version".into()),
+            Kind::Throughput if Registry::reads_throughputs(file) => Ok("throughput of devices".into()),
+            Kind::Throughput => Err("written by another version".into()),
         };
         match found {
             Ok(contents) => State::Holds(contents),
-            // Another process may have deleted it since it was listed: that is no damage.
+            // Deleted by another process since it was listed.
             Err(_) if matches!(file.try_exists(), Ok(false)) => State::Deleted,
             Err(reason) => State::Damaged(reason),
         }
     }
 }
 
-/// A file that is kept.
+/// A file of the cache.
 struct Entry {
     kind: Kind,
     path: PathBuf,
@@ -141,7 +141,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Reads the file, unless it is being written.
+    /// Reads and checks the file, unless it is unfinished.
     fn inspect(&self) -> State {
         match self.path.extension().is_some_and(|extension| extension == TEMPORARY) {
             true => State::Unknown,
@@ -152,14 +152,14 @@ impl Entry {
 
 /// Result of reading an entry.
 enum State {
-    /// It was not read, or is being written.
+    /// Not read, or unfinished.
     Unknown,
     Holds(String),
     Damaged(String),
     Deleted,
 }
 
-/// Everything that is kept, or everything of a kind.
+/// All entries, or those of a kind.
 fn entries(folder: &Path, kind: Option<Kind>) -> Vec<Entry> {
     let kinds = Kind::ALL.into_iter().filter(|known| kind.is_none_or(|kind| kind == *known));
     let files = kinds.flat_map(|kind| kind.files(folder).into_iter().map(move |path| (kind, path)));
@@ -171,7 +171,7 @@ fn entries(folder: &Path, kind: Option<Kind>) -> Vec<Entry> {
     files.filter_map(entry).collect()
 }
 
-/// How many files are kept, their bytes, and how many of them are damaged.
+/// Number of files, total bytes, and number of damaged files.
 pub(crate) fn totals(folder: &Path) -> (usize, u64, usize) {
     let entries = entries(folder, None);
     let damaged = entries.iter().filter(|entry| matches!(entry.inspect(), State::Damaged(_)));
@@ -179,7 +179,7 @@ pub(crate) fn totals(folder: &Path) -> (usize, u64, usize) {
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
-    // Files below a folder of others may be anywhere: nothing is read or deleted there.
+    // A folder that other users control could redirect reads and deletes through links.
     let folder = PrivateFolder::open(Settings::load()?.folder().ok_or(Error::NoCache)?)?.path().to_owned();
     let (choice, clears, verifies) = match &args.verb {
         Verb::List(choice) => (choice, false, false),
@@ -190,7 +190,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     if clears {
         for entry in &entries {
             match fs::remove_file(&entry.path) {
-                // Somebody else was faster.
+                // Not found: deleted by another process.
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(Error::Unwritable { path: entry.path.clone(), error });
                 }

@@ -1,4 +1,4 @@
-//! `vyre check`: what is wrong with files, what the rules are, and what the sanitizers find in a run.
+//! `vyre check`: validation of files, explanations of rules, and runs with the sanitizers.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -24,44 +24,44 @@ use crate::source::Parsed;
 use crate::stdout::{Stdout, counted};
 use crate::{run, selection};
 
-/// Check that files are valid
+/// Validate files, explain rules, or run a kernel with the sanitizers
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("of_a_run").args(OF_A_RUN).multiple(true).requires("run"))]
 pub(crate) struct Args {
-    /// The .vyre files; with --run, one file and what its objects start with (NAME=VALUE)
+    /// The .vyre files; with --run, one file and its bindings (NAME=VALUE)
     #[arg(required_unless_present = "explain")]
     files: Vec<PathBuf>,
-    /// Run the kernel on the oracle and report races, accesses outside of objects and other things that are hardly meant
+    /// Run the kernel on the oracle, and report data races, out-of-bounds accesses and reads of uninitialized memory
     #[arg(long)]
     run: bool,
-    /// Explain a rule, such as V030, instead: `codes` lists all rules, `ops` all operations, `passes` all passes of the optimizer
+    /// Explain a rule, such as V030; `codes` lists the rules, `ops` the operations, `passes` the optimizer passes
     #[arg(long, value_name = "CODE", conflicts_with = "files")]
     explain: Option<String>,
-    /// Print one JSON object for each file instead of text, with the errors in it; with --explain, one with the `text`
+    /// Print one JSON object per file, with its errors; with --explain, one object with the `text`
     #[arg(long)]
     json: bool,
     #[command(flatten, next_help_heading = "With --run")]
     choice: selection::Choice,
     #[command(flatten, next_help_heading = "With --run")]
     grid: GridArgs,
-    /// Take the bindings, the grid and the like from the first `//@ run` line of the file
+    /// Take bindings, grid and limits from the first `//@ run` line of the file
     #[arg(long, conflicts_with_all = ["elements", "grid", "set", "program"])]
     replay: bool,
-    /// How many loop trips all invocations together may take
+    /// Maximum number of loop trips of all invocations together
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     fuel: Option<u64>,
-    /// How long the kernel may run
+    /// Deadline of the kernel
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     timeout: Option<Duration>,
-    /// Count findings that are only warnings, too
+    /// Treat warnings of the sanitizers as errors
     #[arg(long)]
     deny: bool,
 }
 
-/// What says something about a run.
+/// Flags that require `--run`.
 const OF_A_RUN: [&str; 8] = ["set", "program", "elements", "grid", "replay", "fuel", "timeout", "deny"];
 
-/// Checks every file, whatever is wrong with the others. The exit code is that of the worst error.
+/// Checks every file. The exit code is the highest of all errors.
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     if let Some(subject) = &args.explain {
         let output = Output { out: None, json: args.json };
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     Ok(exit_code)
 }
 
-/// Runs one kernel with the sanitizers. The exit code is 1 if they find something.
+/// Runs one kernel with the sanitizers. The exit code is 1 if there are findings.
 fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     let mut words = args.files.iter();
     let file = words.next().expect("clap asks for a file");
@@ -109,7 +109,10 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     if args.replay
         && let Some((name, _)) = bindings.first()
     {
-        return Err(Error::NotABinding { text: name.clone(), reason: "--replay takes all from the file".into() });
+        return Err(Error::NotABinding {
+            text: name.clone(),
+            reason: "--replay takes all bindings from the file".into(),
+        });
     }
     let case = Case::of(Parsed::read(file)?, args.replay, &args.choice, &bindings, &args.grid)?;
     let Case { source, program, bindings, inputs, arguments, groups, subgroup_size: lanes, .. } = case;
@@ -234,7 +237,7 @@ fn object(path: &Path, result: &Result<Validated<Module>, Error>) -> Value {
     })
 }
 
-// The rules and the operations.
+// Explanations.
 
 fn explain(subject: &str) -> Result<String, Error> {
     match subject {
@@ -248,7 +251,7 @@ fn explain(subject: &str) -> Result<String, Error> {
     }
 }
 
-/// What is known about a pass of the optimizer. They are listed in the order in which they run.
+/// A line of `--explain passes`, which lists passes in the order in which they run.
 fn pass(pass: &Pass) -> String {
     let metadata = &pass.metadata;
     let mut text =
@@ -264,11 +267,11 @@ fn pass(pass: &Pass) -> String {
 fn rule(fault: &FaultInfo) -> String {
     let mut explained = format!("{}: {}\n", fault.code, fault.doc.trim());
     let Some(example) = fault.example else { return explained };
-    explained += "\nThis breaks the rule:\n\n";
+    explained += "\nExample that breaks the rule:\n\n";
     for line in example.lines() {
         let _ = writeln!(explained, "    {line}");
     }
-    explained += "\nWhat `vyre check` says about it:\n\n";
+    explained += "\nError of `vyre check`:\n\n";
     let result = text::parse(example).and_then(validate::module);
     if let Err(vyre_foundation::Error::Text(diagnostics) | vyre_foundation::Error::Invalid(diagnostics)) = result {
         for line in diagnostics.render(&SourceMap::of_text("example.vyre", example)).trim_end().lines() {
@@ -278,7 +281,7 @@ fn rule(fault: &FaultInfo) -> String {
     explained
 }
 
-/// How an operation is written, the types it is for, and what it means.
+/// An entry of `--explain ops`: syntax, types and meaning of an operation.
 fn operation(row: &OpInfo) -> String {
     let (written, types) = row.written();
     let types = if types.is_empty() { types } else { format!("  ({types})") };

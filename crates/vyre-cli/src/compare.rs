@@ -1,4 +1,4 @@
-//! Whether results are what they should be.
+//! Comparison of results with expected values and between devices.
 
 use std::fmt;
 
@@ -12,16 +12,16 @@ use crate::error::Error;
 use crate::outputs::{result, results};
 use crate::stdout::counted;
 
-/// How far apart elements may be that count as equal. Without any of these, all their bits are; a NaN equals a NaN.
+/// Tolerances of comparisons. By default elements must have equal bits, except that all NaNs are equal.
 #[derive(Clone, Copy, clap::Args)]
 pub(crate) struct Tolerance {
-    /// How far elements may be from what they should be
+    /// Maximum absolute error
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = not_negative, help_heading = "Comparison")]
     atol: f64,
-    /// How far elements may be from what they should be, as a part of that; it is added to --atol
+    /// Maximum error relative to the expected value; added to --atol
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = not_negative, help_heading = "Comparison")]
     rtol: f64,
-    /// How many steps of its type a float may be from what it should be; there is one between the zeros, and none to infinity
+    /// Maximum error in ULP; −0 and +0 are 1 ULP apart, and infinities are never within tolerance
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = count, help_heading = "Comparison")]
     ulp: u64,
 }
@@ -29,12 +29,12 @@ pub(crate) struct Tolerance {
 pub(crate) fn not_negative(text: &str) -> Result<f64, &'static str> {
     match text.parse() {
         Ok(number) if number >= 0.0 => Ok(number),
-        _ => Err("it is not a number from 0 on"),
+        _ => Err("it is not a number ≥ 0"),
     }
 }
 
 impl Tolerance {
-    /// The flags that say this.
+    /// Flags of this tolerance.
     pub(crate) fn flags(self) -> String {
         let flag = |name: &str, text: String| if text == "0" { String::new() } else { format!(" --{name} {text}") };
         flag("atol", self.atol.to_string()) + &flag("rtol", self.rtol.to_string()) + &flag("ulp", self.ulp.to_string())
@@ -54,7 +54,7 @@ impl Tolerance {
         if !ty.is_float() || !x.is_finite() || !y.is_finite() {
             return x.is_nan() && y.is_nan();
         }
-        // Bits of floats of one sign are ordered like the numbers.
+        // Floats of the same sign are ordered like their bits.
         let sign = 1u64 << (ty.bits() - 1);
         let steps = match found & sign == wanted & sign {
             true => found.abs_diff(wanted),
@@ -63,7 +63,7 @@ impl Tolerance {
         steps <= self.ulp
     }
 
-    /// How an object differs from what it should hold.
+    /// Compares an object with its expected contents.
     fn of(self, memory: &Memory, found: &[u8], wanted: &[u8]) -> Option<Difference> {
         let (ty, size) = (memory.element.value_type(), memory.element.size());
         let elements = |bytes: &[u8]| (bytes.len() / size) as u64;
@@ -88,7 +88,7 @@ impl Tolerance {
         differs.then_some(difference)
     }
 
-    /// How the first object differs that two runs disagree about.
+    /// First difference between the results of two runs.
     pub(crate) fn between(self, program: &Program, found: &Inputs, wanted: &Inputs) -> Option<Difference> {
         results(program).find_map(|memory| {
             let (found, wanted) = (found.contents(&memory.name)?, wanted.contents(&memory.name)?);
@@ -97,7 +97,7 @@ impl Tolerance {
     }
 }
 
-/// What results should be: the `--expect` flags.
+/// Expected results of `--expect`.
 pub(crate) struct Expected(Vec<(Memory, Vec<u8>)>);
 
 impl Expected {
@@ -114,7 +114,7 @@ impl Expected {
         Ok(Expected(expected))
     }
 
-    /// How the first object differs that does.
+    /// First difference from the expected results.
     pub(crate) fn missed(&self, results: &Inputs, tolerance: Tolerance) -> Option<Difference> {
         self.0.iter().find_map(|(memory, wanted)| {
             tolerance.of(memory, results.contents(&memory.name).unwrap_or_default(), wanted)
@@ -122,10 +122,10 @@ impl Expected {
     }
 }
 
-/// How many differences are shown.
+/// Maximum number of printed differences.
 const SHOWN: usize = 8;
 
-/// How an object differs from what it should hold.
+/// Difference between an object and its expected contents.
 #[derive(Debug)]
 pub(crate) struct Difference {
     name: String,
@@ -133,12 +133,12 @@ pub(crate) struct Difference {
     length: u64,
     wanted_length: u64,
     count: u64,
-    /// Positions, and the bits of what is there and of what should be.
+    /// Index, found bits and expected bits of the first differences.
     first: Vec<(usize, u64, u64)>,
 }
 
 impl Difference {
-    /// Whether there are not as many elements as there should be.
+    /// Returns whether the lengths differ.
     pub(crate) fn is_of_length(&self) -> bool {
         self.length != self.wanted_length
     }
@@ -147,11 +147,11 @@ impl Difference {
         Literal { ty: self.element.value_type(), bits }.plain()
     }
 
-    /// A line for each of the first differences.
+    /// Lines of the first differences.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let name = &self.name;
         let line = move |&(index, found, wanted): &(usize, u64, u64)| {
-            format!("{name}[{index}] is {}, should be {}", self.plain(found), self.plain(wanted))
+            format!("{name}[{index}] is {}, expected {}", self.plain(found), self.plain(wanted))
         };
         self.first.iter().map(line)
     }

@@ -1,7 +1,7 @@
 //! Settings, and `vyre config`.
 //!
-//! What no flag says is looked up in the environment, then in the nearest `vyre.toml`: that of the current folder, or else of
-//! one around it. A setting `name` is the variable `VYRE_NAME` and the key `name`.
+//! Precedence: flag, environment variable, then the nearest `vyre.toml` in the current folder or its parents. A setting `name` is the
+//! variable `VYRE_NAME` and the key `name`.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -23,9 +23,9 @@ use crate::{devices, terminal};
 
 const FILE: &str = "vyre.toml";
 
-/// Everything that can be set. `Settings::load` and `SETTINGS` have the same names.
+/// Values of all settings, by the names of `SETTINGS`.
 pub(crate) struct Settings {
-    /// The file that was found.
+    /// The `vyre.toml` that was read.
     pub(crate) file: Option<PathBuf>,
     pub(crate) device: Setting<String>,
     pub(crate) adapter: Setting<String>,
@@ -34,58 +34,58 @@ pub(crate) struct Settings {
     pub(crate) isa: Setting<Execution>,
     pub(crate) fuel: Setting<u64>,
     pub(crate) timeout: Setting<Duration>,
-    /// What is wrong with them. Settings that are wrong have no value.
+    /// Errors. Invalid settings have no value.
     pub(crate) problems: Vec<Error>,
 }
 
-/// The names, and what they mean.
+/// Names and meanings of the settings.
 const SETTINGS: [(&str, &str); 7] = [
-    ("device", "where kernels run: `vyre devices` lists the devices, `auto` is the fastest"),
-    ("adapter", "a part of the name of the GPU that the device wgpu uses"),
-    ("cache", "the folder of what is kept from run to run; in a file, it is relative to that"),
-    ("threads", "how many threads the device cpu has"),
-    ("isa", "what the device cpu generates code for: portable, avx2 or avx512"),
-    ("fuel", "how many loop trips all invocations of a dispatch may take"),
-    ("timeout", "how many seconds a dispatch may take"),
+    ("device", "device that kernels run on: `vyre devices` lists the devices, `auto` selects the fastest"),
+    ("adapter", "GPU of the device wgpu: part of its name, as in `adapter = \"radeon\"`"),
+    ("cache", "folder of the persistent cache; a relative path in vyre.toml starts at that file"),
+    ("threads", "worker threads of the device cpu"),
+    ("isa", "instruction set of the device cpu: portable, avx2 or avx512"),
+    ("fuel", "maximum number of loop trips of all invocations of a dispatch together"),
+    ("timeout", "deadline of a dispatch, in seconds"),
 ];
 
 /// Reason why a text is not the value of a setting or a flag.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum BadValue {
-    #[error("it is not a number from 1 to 1024")]
+    #[error("it is not an integer from 1 to 1024")]
     Threads,
     #[error("it is not portable, avx2 or avx512")]
     UnknownIsa,
-    #[error("this processor does not have it")]
+    #[error("this processor does not support it")]
     UnavailableIsa,
-    #[error("it is not a whole number")]
+    #[error("it is not an integer")]
     Fuel,
-    #[error("`{0}` is not a number of seconds above 0")]
+    #[error("`{0}` is not a number of seconds > 0")]
     Seconds(String),
 }
 
-/// What is set, and where.
+/// Value and origin of a setting.
 pub(crate) struct Setting<T> {
-    /// Nothing if it is not set, or wrong.
+    /// `None` if the setting is absent or invalid.
     pub(crate) value: Option<T>,
     /// A variable, or a line of a file.
     pub(crate) origin: Option<String>,
-    /// What is wrong with it.
+    /// Why the value is invalid.
     wrong: Option<BadValue>,
 }
 
-/// A setting, to be shown.
+/// A line of `vyre config`.
 struct Row<'s> {
     name: &'static str,
     meaning: &'static str,
-    /// The one that is used; nothing if there is none.
+    /// Effective value, or null.
     value: Value,
     origin: Option<&'s str>,
     wrong: Option<&'s BadValue>,
 }
 
 impl Settings {
-    /// The settings, if nothing is wrong with them.
+    /// Reads the settings, and fails if one is invalid.
     pub(crate) fn load() -> Result<Settings, Error> {
         let mut settings = Settings::read();
         match Error::of(std::mem::take(&mut settings.problems)) {
@@ -94,7 +94,7 @@ impl Settings {
         }
     }
 
-    /// The settings, as far as they can be used.
+    /// Reads the valid settings, and collects errors in `problems`.
     pub(crate) fn read() -> Settings {
         let mut problems = Vec::new();
         let source = find().and_then(|path| read_file(&path).map_err(|error| problems.push(error)).ok());
@@ -121,31 +121,31 @@ impl Settings {
         }
     }
 
-    /// The cache folder, if one is known.
+    /// Path of the cache folder.
     pub(crate) fn folder(&self) -> Option<PathBuf> {
         self.cache.value.clone().or_else(Registry::user_folder)
     }
 
-    /// The cache folder, if it can be trusted. Otherwise the first call warns.
+    /// Opens the cache folder if it is private to the user. Otherwise the first call prints a warning.
     pub(crate) fn private_folder(&self) -> Option<PrivateFolder> {
         static WARNED: Once = Once::new();
         let opened = PrivateFolder::open(self.folder()?);
         opened.map_err(|error| WARNED.call_once(|| devices::warn(error))).ok()
     }
 
-    /// What the device cpu generates code for.
+    /// Instruction set of the device `cpu`.
     pub(crate) fn execution(&self) -> Execution {
         self.isa.value.unwrap_or_else(Execution::best)
     }
 
-    /// What a dispatch may use up: what flags say, or else the settings.
+    /// Limits of a dispatch, from flags or else from the settings.
     pub(crate) fn limits(&self, fuel: Option<u64>, timeout: Option<Duration>) -> Limits {
         let defaults = Limits::default();
         let fuel = fuel.or(self.fuel.value).unwrap_or(defaults.fuel);
         Limits { fuel, deadline: timeout.or(self.timeout.value), ..defaults }
     }
 
-    /// All of them. What is not set has the value that is usual, if there is one.
+    /// All settings with their effective values.
     fn rows(&self) -> Vec<Row<'_>> {
         let folder = self.folder().and_then(|folder| std::path::absolute(folder).ok());
         let threads = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -174,13 +174,13 @@ fn find() -> Option<PathBuf> {
     folder.ancestors().map(|folder| folder.join(FILE)).find(|path| path.exists())
 }
 
-/// Reads a file of settings. What is not text has no settings.
+/// Reads a `vyre.toml`.
 fn read_file(path: &Path) -> Result<Source, Error> {
     const MAX_BYTES: u64 = 1 << 20;
     let file = path.display().to_string();
     let unusable = |reason: &str| Error::Config { place: None, reason: format!("`{file}` {reason}") };
     let unreadable = |error| Error::Read { path: path.into(), error };
-    // A pipe would be waited for.
+    // Reading a pipe would block.
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err(unusable("is not a regular file"));
     }
@@ -191,7 +191,7 @@ fn read_file(path: &Path) -> Result<Source, Error> {
     }
     String::from_utf8(bytes).map(|text| Source::of_text(file.clone(), text)).map_err(|error| {
         let offset = error.utf8_error().valid_up_to();
-        // All before it is text, so that its position is the same here.
+        // The text before the offset is valid, so the lossy copy has the same position.
         let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
         let source = Source::of_text(file.clone(), text);
         let span = Span { start: offset as u32, end: offset as u32 };
@@ -199,7 +199,7 @@ fn read_file(path: &Path) -> Result<Source, Error> {
     })
 }
 
-/// Where settings come from.
+/// Sources of settings: environment variables and a file.
 struct Origins<'s> {
     source: Option<&'s Source>,
     entries: Vec<(String, String, Span)>,
@@ -241,7 +241,7 @@ fn misconfigured(source: &Source, span: Span, reason: String) -> Error {
     Error::Config { place: source.place(span), reason }
 }
 
-/// The keys and values of a file that can be used, and where they are.
+/// Valid keys and values of a file, with their spans.
 fn entries(source: &Source, problems: &mut Vec<Error>) -> Vec<(String, String, Span)> {
     let spanned = |range: std::ops::Range<usize>| Span { start: range.start as u32, end: range.end as u32 };
     let mut entries = Vec::new();
@@ -256,8 +256,8 @@ fn entries(source: &Source, problems: &mut Vec<Error>) -> Vec<(String, String, S
     for (key, value) in table.get_ref() {
         let (name, span) = (key.get_ref().to_string(), spanned(key.span()));
         if !SETTINGS.iter().any(|(known, _)| *known == name) {
-            let meant = meant(&name).map(|known| format!("; is `{known}` meant?")).unwrap_or_default();
-            let reason = format!("there is no setting `{name}`{meant}");
+            let nearest = nearest(&name).map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
+            let reason = format!("there is no setting `{name}`{nearest}");
             problems.push(misconfigured(source, span, reason));
             continue;
         }
@@ -269,7 +269,7 @@ fn entries(source: &Source, problems: &mut Vec<Error>) -> Vec<(String, String, S
             },
             DeValue::Float(number) => number.as_str().into(),
             DeValue::Boolean(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
-                problems.push(misconfigured(source, span, format!("`{name}` is neither text nor a number")));
+                problems.push(misconfigured(source, span, format!("`{name}` is neither a string nor a number")));
                 continue;
             }
         };
@@ -278,13 +278,13 @@ fn entries(source: &Source, problems: &mut Vec<Error>) -> Vec<(String, String, S
     entries
 }
 
-/// The setting that a name is near to.
-fn meant(name: &str) -> Option<&'static str> {
+/// Returns the setting with the smallest edit distance to a name, if it is small enough for a typo.
+fn nearest(name: &str) -> Option<&'static str> {
     let near = |known: &&str| strsim::damerau_levenshtein(known, name) <= known.len() / 3;
     SETTINGS.into_iter().map(|(known, _)| known).find(near)
 }
 
-/// What the device cpu can generate code for.
+/// Values of the setting `isa`.
 const ISAS: [(&str, Execution); 3] =
     [("portable", Execution::Portable), ("avx2", Execution::Avx2), ("avx512", Execution::Avx512)];
 
@@ -299,24 +299,24 @@ fn isa(text: &str) -> Result<Execution, BadValue> {
     if execution.is_available() { Ok(*execution) } else { Err(BadValue::UnavailableIsa) }
 }
 
-/// A time that something can be done in, in seconds.
+/// Parses a positive number of seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, BadValue> {
     let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.filter(|time| !time.is_zero()).ok_or_else(|| BadValue::Seconds(text.into()))
 }
 
-/// What is wrong with variables that are nearly settings. Others may be those of tests.
+/// Messages about `VYRE_*` variables whose names are near to settings. Other variables belong to tests.
 pub(crate) fn misspelt_variables() -> Vec<String> {
     let misspelt = |variable: String| {
         let name = variable.strip_prefix("VYRE_")?.to_lowercase();
-        let known = meant(&name).filter(|known| *known != name)?.to_uppercase();
-        Some(format!("there is no variable {variable}; is VYRE_{known} meant?"))
+        let known = nearest(&name).filter(|known| *known != name)?.to_uppercase();
+        Some(format!("there is no variable {variable}; did you mean VYRE_{known}?"))
     };
     let variables = std::env::vars_os().map(|(variable, _)| variable.to_string_lossy().into_owned());
     variables.filter_map(misspelt).collect()
 }
 
-/// Show the settings, and where each value comes from
+/// Show the settings with their values and origins
 #[derive(clap::Args)]
 #[command(after_help = NOTES)]
 pub(crate) struct Args {
@@ -326,14 +326,13 @@ pub(crate) struct Args {
 }
 
 const NOTES: &str = "\
-A flag goes before a variable, such as VYRE_DEVICE, and that before the file vyre.toml of this folder, or of the nearest one around it
-that has one:
+Precedence: flags, then variables such as VYRE_DEVICE, then the nearest vyre.toml in this folder or its parents:
   device = \"cpu\"
   threads = 4
   timeout = 10
-If VYRE_PERF_MAP is set, the device cpu tells the profiler perf what its code is; that is no setting of a file.";
+VYRE_PERF_MAP=1 makes the device cpu write a map of its code for the profiler perf; it is a variable only.";
 
-/// What is wrong is said after all settings.
+/// Prints all settings, and reports invalid ones afterwards.
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let mut settings = Settings::read();
     for warning in misspelt_variables() {
@@ -361,8 +360,8 @@ impl Settings {
     fn show(&self, stdout: &mut Stdout) -> std::io::Result<()> {
         for Row { name, meaning, value, origin, wrong } in self.rows() {
             let value = match (value, wrong) {
-                (_, Some(reason)) => format!("is wrong: {reason}"),
-                (Value::Null, _) if name == "adapter" => "= the best".into(),
+                (_, Some(reason)) => format!("is invalid: {reason}"),
+                (Value::Null, _) if name == "adapter" => "= auto".into(),
                 (Value::Null, _) => "= none".into(),
                 (Value::String(text), _) => format!("= {text}"),
                 (number, _) => format!("= {number}"),
@@ -371,7 +370,7 @@ impl Settings {
         }
         match &self.file {
             Some(file) => writeln!(stdout, "\nread: {}", file.display()),
-            None => writeln!(stdout, "\nthere is no {FILE} in this folder, nor in one around it"),
+            None => writeln!(stdout, "\nno {FILE} in this folder or its parents"),
         }
     }
 }

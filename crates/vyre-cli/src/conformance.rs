@@ -1,6 +1,6 @@
 //! `vyre doctor --conformance`: runs the conformance suite on devices of this machine and prints a report for bug reports.
 //!
-//! Text is written check by check, so that a driver that ends the process leaves the name of the check that it ended in.
+//! Text is written check by check, so that a driver crash leaves the name of the failing check.
 
 use std::io::Write as _;
 
@@ -15,7 +15,7 @@ use crate::devices;
 use crate::error::Error;
 use crate::stdout::{Stdout, counted};
 
-/// Number of generated programs, unless `VYRE_PROGRAMS` sets it: on a GPU in software they take a sixth of the time of the suite.
+/// Default of `VYRE_PROGRAMS`, the number of generated programs: a sixth of the time of the suite on a software GPU.
 const PROGRAMS: u64 = 100;
 
 /// Parser of the names of checks.
@@ -73,7 +73,7 @@ pub(crate) fn run(device: Option<&str>, selected: &[String], json: bool, stdout:
     Ok(u8::from(!passed))
 }
 
-/// Runs the checks on one device. As text, the report is written while it is made.
+/// Runs the checks on one device. Text is printed incrementally.
 fn report(candidate: &Candidate<'_>, checks: &[Check], json: bool, stdout: &mut Stdout) -> Result<Value, Error> {
     let Candidate { backend, selector, driver } = candidate;
     let mut object = json!({ "backend": backend.name(), "driver": driver, "passed": false });
@@ -88,8 +88,8 @@ fn report(candidate: &Candidate<'_>, checks: &[Check], json: bool, stdout: &mut 
             return Ok(object);
         }
     };
-    let usual = Subject::new(*backend);
-    let subject = Subject { programs: usual.programs.or(Some(PROGRAMS)), ..usual };
+    let defaults = Subject::new(*backend);
+    let subject = Subject { programs: defaults.programs.or(Some(PROGRAMS)), ..defaults };
     let programs = subject.programs.unwrap_or_default();
     let capabilities = device.capabilities();
     object["capabilities"] = devices::capabilities(capabilities);
@@ -118,7 +118,7 @@ fn report(candidate: &Candidate<'_>, checks: &[Check], json: bool, stdout: &mut 
         if !json {
             let verdict = if failure.is_none() { "ok" } else { "FAILED" };
             writeln!(stdout, "{verdict:<8}{seconds:>6.1} s").map_err(Error::Stdout)?;
-            for line in failure.iter().flat_map(|failure| failure.lines().chain(["to repeat the check:", &repeat])) {
+            for line in failure.iter().flat_map(|failure| failure.lines().chain(["to repeat this check:", &repeat])) {
                 writeln!(stdout, "    {line}").map_err(Error::Stdout)?;
             }
             stdout.flush().map_err(Error::Stdout)?;
@@ -193,7 +193,7 @@ fn gpus() -> Vec<Gpu> {
     Vec::new()
 }
 
-/// Processor architecture and operating system, with names and versions where Linux has files of them.
+/// Processor architecture and operating system; on Linux with kernel version and distribution.
 fn system() -> String {
     let mut system = format!("{} {}", std::env::consts::ARCH, std::env::consts::OS);
     if let Ok(release) = std::fs::read_to_string("/proc/sys/kernel/osrelease") {

@@ -1,8 +1,8 @@
-//! Crashes: signals that end the process, because machine code or a driver did what it must not.
+//! Crash handling: fatal signals raised by machine code or drivers.
 //!
-//! Nothing can be relied on then, and little is allowed in a handler of signals. This one does a single thing, which is allowed: it starts
-//! the same command in place of the process. The new one knows by its name what happened. It reads the same files, and writes a
-//! reproducer where the old one ran something.
+//! The state of a crashed process is unreliable, and signal handlers may call async-signal-safe functions only. The handler therefore only
+//! calls `execv` with the same command. The new process finds the signal in its `argv[0]`, reads the same files, and writes a reproducer at the
+//! point where the old process executed code.
 
 use std::ffi::{CString, OsString, c_char, c_int};
 use std::os::unix::ffi::OsStringExt as _;
@@ -19,20 +19,20 @@ const SIGNALS: [(c_int, &str); 5] = [
     (libc::SIGFPE, "SIGFPE"),
 ];
 
-/// What the new process is called, before the name of the signal.
+/// Prefix of `argv[0]` of the new process, before the name of the signal.
 const NAME: &str = "vyre after ";
 
-/// For each signal, what to execute: the program, then its new name and its arguments, then null.
+/// Null-terminated `execv` arguments of each signal: the executable, its new `argv[0]`, and its arguments.
 static COMMANDS: [AtomicPtr<*const c_char>; SIGNALS.len()] = [const { AtomicPtr::new(null_mut()) }; SIGNALS.len()];
 
-/// The signal that ended the process in whose place this one is.
+/// Signal of the crashed process that this process replaces.
 pub(crate) fn earlier() -> Option<&'static str> {
     let name = std::env::args_os().next()?;
     let signal = name.to_str()?.strip_prefix(NAME)?;
     SIGNALS.iter().map(|(_, name)| *name).find(|name| *name == signal)
 }
 
-/// Lets crashes start the command again from now on. A process that was started so crashes like any other.
+/// Installs the handlers. In a process started by a handler, a crash has its default effect.
 #[allow(unsafe_code)]
 pub(crate) fn arm() {
     let Ok(program) = std::env::current_exe() else { return };
@@ -43,12 +43,12 @@ pub(crate) fn arm() {
         let Ok(words) = words.chain([Ok(null())]).collect::<Result<Vec<_>, _>>() else { return };
         command.store(words.leak().as_mut_ptr(), Ordering::Release);
         let handler: extern "C" fn(c_int) = crashed;
-        // SAFETY: all zeros are a valid `sigaction`, whose set of signals is empty. The handler has the type that is expected without
-        // `SA_SIGINFO`, and calls nothing that a handler may not call.
+        // SAFETY: all zeros are a valid `sigaction` with an empty signal mask. The handler has the type required without `SA_SIGINFO`, and
+        // calls async-signal-safe functions only.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as libc::sighandler_t;
-            // The stack may be what is broken; and if nothing can be executed, the signal has its own effect.
+            // An alternate stack in case of stack overflow; the default action if `execv` fails.
             action.sa_flags = libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESETHAND;
             libc::sigaction(*signal, &raw const action, null_mut());
         }
@@ -62,7 +62,8 @@ extern "C" fn crashed(signal: c_int) {
     }
     let at = SIGNALS.iter().position(|(known, _)| *known == signal);
     let words = at.map_or(null_mut(), |at| COMMANDS[at].load(Ordering::Acquire));
-    // SAFETY: what `arm` stores is never freed, begins with a program, and ends with null; and handlers may call both functions.
+    // SAFETY: the arguments stored by `arm` are never freed, start with an executable and end with null; both functions are
+    // async-signal-safe.
     unsafe {
         if !words.is_null() {
             libc::execv(*words, words.add(1).cast_const());

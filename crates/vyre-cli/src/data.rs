@@ -1,7 +1,6 @@
-//! Files of data: npy and raw bytes are read and written, png images are written.
+//! Data files: reads and writes npy and raw files, writes png images.
 //!
-//! The bytes of an object are little-endian elements one after the other, which is what npy and raw files hold too: data is
-//! never converted, only checked.
+//! Objects, npy files and raw files all hold contiguous little-endian elements, so data are checked but never converted.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,12 +11,12 @@ use vyre_foundation::ir::{Element, Memory, Space};
 
 use crate::error::Error;
 
-/// What a file is, by the end of its name.
+/// File format, by the extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// An array, as numpy saves it.
+    /// Array of `numpy.save`.
     Npy,
-    /// Little-endian elements and nothing else.
+    /// Raw little-endian elements.
     Raw,
     /// An image.
     Png,
@@ -34,7 +33,7 @@ impl Format {
     }
 }
 
-/// Reads the contents for an object. How many elements a storage object may have is left to `bind`.
+/// Reads the contents of an object. `bind` checks the length of storage objects.
 pub(crate) fn read(path: &Path, memory: &Memory) -> Result<Vec<u8>, Error> {
     let uniform = memory.space == Space::Uniform;
     let element = memory.element;
@@ -57,10 +56,10 @@ pub(crate) fn read(path: &Path, memory: &Memory) -> Result<Vec<u8>, Error> {
     Ok(contents)
 }
 
-/// The contents of a file, or else its length, if that is more than `limit`.
+/// Reads a file of at most `limit` bytes. Returns the length of a longer one as an inner error.
 fn read_at_most(path: &Path, limit: u64) -> Result<Result<Vec<u8>, u64>, Error> {
     let unreadable = |error: io::Error| Error::Read { path: path.into(), error };
-    // Before it is opened, which already means something to some devices.
+    // Checked before opening, because opening a device file can have side effects.
     let kind = std::fs::metadata(path).map_err(unreadable)?.file_type();
     if !kind.is_file() && !is_pipe(kind) {
         return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a file nor a pipe")));
@@ -71,7 +70,7 @@ fn read_at_most(path: &Path, limit: u64) -> Result<Result<Vec<u8>, u64>, Error> 
         return Ok(Err(length));
     }
     expect_memory(length)?;
-    // A pipe has no length, and need not end before memory does.
+    // A pipe has no length, so available memory is the limit.
     let most = available_memory().map_or(limit, |available| limit.min(available / COPIES));
     let bytes = read_limited(file, most + 1, length as usize, |_, _| ()).map_err(unreadable)?;
     let read = bytes.len() as u64;
@@ -95,10 +94,10 @@ fn is_pipe(_: std::fs::FileType) -> bool {
     false
 }
 
-/// Copies that a run makes of its data: for the host, and for a device in the memory of the host.
+/// Copies of the data that a run holds in host memory: one for the host, one for a device that uses host memory.
 const COPIES: u64 = 2;
 
-/// Refuses data that the machine has no memory for. Systems that promise more memory than they have end processes that use it.
+/// Refuses data that exceed the available memory, because an overcommitting system would kill the process.
 ///
 /// # Errors
 /// [`vyre_driver::Error::OutOfMemory`]
@@ -112,7 +111,7 @@ pub(crate) fn expect_memory(bytes: u64) -> Result<(), Error> {
     }
 }
 
-/// Bytes that can be allocated without swapping, where that is known.
+/// Bytes that can be allocated without swapping, if known.
 fn available_memory() -> Option<u64> {
     let information = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = information.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -122,12 +121,12 @@ fn available_memory() -> Option<u64> {
 
 // Arrays.
 
-/// The longest header that is read, with what comes before its text. That of a plain array has 128 bytes.
+/// Maximum length of a header, including the magic number and length. The header of a plain array has 128 bytes.
 const MAX_NPY_HEADER: usize = 4096;
-/// The deepest nesting in a header that is read. That of a plain array has two levels.
+/// Maximum nesting depth in a header. The header of a plain array has two levels.
 const MAX_NPY_DEPTH: usize = 16;
 
-/// The elements of an npy file, if they are what an object needs.
+/// Returns the elements of an npy file if type, order and shape fit the object.
 fn decode_npy(path: &Path, file: Vec<u8>, memory: &Memory) -> Result<Vec<u8>, Error> {
     let invalid = |reason: String| Error::Npy { path: path.into(), reason };
     let data = plausible_npy_header(&file).map_err(|reason| invalid(reason.into()))?;
@@ -161,14 +160,14 @@ fn decode_npy(path: &Path, file: Vec<u8>, memory: &Memory) -> Result<Vec<u8>, Er
     }
 }
 
-/// Where the data of an npy file begins.
+/// Returns the offset of the data of an npy file, after sanity checks of the header.
 ///
-/// `npyz` parses brackets recursively and multiplies sizes without looking, so headers that would make it overflow the
-/// stack or an integer are rejected here: brackets are counted, and the product of all numbers must fit.
+/// `npyz` parses brackets recursively and multiplies sizes unchecked. Headers that would overflow the stack or an integer are rejected
+/// here, by nesting depth and by the product of all numbers.
 fn plausible_npy_header(file: &[u8]) -> Result<usize, &'static str> {
-    let cut_off = "it ends within its header";
+    let cut_off = "the header is truncated";
     if !file.starts_with(b"\x93NUMPY") {
-        return Err("it does not begin as one");
+        return Err("it does not start with the npy magic number");
     }
     let (text, length) = match *file.get(6..12).ok_or(cut_off)? {
         [1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([a, b]))),
@@ -176,7 +175,7 @@ fn plausible_npy_header(file: &[u8]) -> Result<usize, &'static str> {
         _ => return Err(cut_off),
     };
     if length > MAX_NPY_HEADER - text {
-        return Err("its header is too long");
+        return Err("the header is longer than 4096 bytes");
     }
     let header = file.get(text..text + length).ok_or(cut_off)?;
     let mut depth = 0usize;
@@ -187,13 +186,13 @@ fn plausible_npy_header(file: &[u8]) -> Result<usize, &'static str> {
             [b')' | b']' | b'}', ..] => depth = depth.saturating_sub(1),
             [b'0'..=b'9', ..] => {
                 let number = std::str::from_utf8(token).ok().and_then(|digits| digits.parse::<u64>().ok());
-                let number = number.ok_or("its header has a number that cannot be read")?;
-                product = product.checked_mul(number.max(1)).ok_or("its shape is larger than any memory")?;
+                let number = number.ok_or("a number in the header does not fit into 64 bits")?;
+                product = product.checked_mul(number.max(1)).ok_or("the size of its shape overflows 64 bits")?;
             }
             _ => {}
         }
         if depth > MAX_NPY_DEPTH {
-            return Err("its header is nested too deeply");
+            return Err("the header is nested more than 16 levels deep");
         }
     }
     Ok(text + length)
@@ -203,7 +202,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The type of elements, as npy files spell it.
+/// Type descriptor of elements in npy headers.
 fn npy_type(element: Element) -> &'static str {
     match element {
         Element::I8 => "|i1",
@@ -228,7 +227,7 @@ fn npy_kind(element: Element) -> TypeChar {
     }
 }
 
-/// How an object is written to a file.
+/// Encoding of an object in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Encoding {
     Npy { shape: Vec<u64> },
@@ -236,22 +235,21 @@ pub(crate) enum Encoding {
     Png { width: u32, height: u32, pixels: Pixels },
 }
 
-/// How the elements of an object make pixels.
+/// Pixel format of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pixels {
-    /// A u8 each.
+    /// One u8 per pixel.
     Grey,
-    /// Three u8 each.
+    /// Three u8 per pixel.
     Rgb,
-    /// Four u8 each, or a u32 with red in the lowest byte: the bytes are the same.
+    /// Four u8 per pixel, or a u32 with red in the lowest byte, which has the same bytes.
     Rgba,
-    /// An f32 each, black to white from 0 to 1.
+    /// One f32 per pixel, from 0 (black) to 1 (white).
     Light,
 }
 
 impl Encoding {
-    /// How `length` elements can be written in a format. `launched` are the elements of the grid: arrays and images take
-    /// their shape from it.
+    /// Plans the encoding of `length` elements in a format. Arrays and images take their shape from `launched`, the elements of the grid.
     pub(crate) fn plan(
         format: Format,
         name: &str,
@@ -321,7 +319,7 @@ fn write_raw(contents: &[u8], mut file: impl Write) -> io::Result<()> {
     file.flush()
 }
 
-/// That of the grid, the fastest dimension last, where it has as many elements.
+/// Shape of the grid, fastest dimension last, if it has `length` elements; otherwise one dimension.
 fn shape(length: u64, launched: [u32; 3]) -> Vec<u64> {
     let [x, y, z] = launched.map(u64::from);
     let count = x.checked_mul(y).and_then(|count| count.checked_mul(z));
@@ -333,7 +331,7 @@ fn shape(length: u64, launched: [u32; 3]) -> Vec<u64> {
     }
 }
 
-/// Shades of grey for f32 from 0 to 1; NaN is black.
+/// Converts f32 from 0 to 1 to shades of grey; NaN is black.
 fn grey(contents: &[u8]) -> Vec<u8> {
     let values = contents.chunks_exact(4).map(|bytes| f32::from_bits(Element::F32.read(bytes) as u32));
     values.map(|value| (value.clamp(0.0, 1.0) * 255.0).round() as u8).collect()

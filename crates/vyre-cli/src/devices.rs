@@ -1,4 +1,4 @@
-//! The devices that kernels run on, and `vyre devices`.
+//! Registry of devices, and `vyre devices`.
 
 use std::io::Write as _;
 
@@ -13,12 +13,12 @@ use crate::error::Error;
 use crate::stdout::{Stdout, counted};
 use crate::terminal;
 
-/// All devices this command was built with, and what is known of earlier dispatches. The oracle lets the caller choose the size of its subgroups.
+/// All backends of this build, with telemetry of earlier dispatches. `subgroup_size` configures the oracle.
 pub(crate) fn registry(subgroup_size: Option<u32>) -> Result<Registry, Error> {
     Ok(registry_for(&Settings::load()?, subgroup_size))
 }
 
-/// The same, as far as the settings are known.
+/// Same as [`registry`], with settings that may have errors.
 pub(crate) fn registry_for(settings: &Settings, subgroup_size: Option<u32>) -> Registry {
     let oracle = subgroup_size.map_or(Oracle::default(), |subgroup_size| Oracle { subgroup_size });
     let registry = Registry::default().with(Cpu {
@@ -42,13 +42,13 @@ pub(crate) fn registry_for(settings: &Settings, subgroup_size: Option<u32>) -> R
     registry
 }
 
-/// Says which programs that were kept for this run could not be used.
+/// Warns about damaged entries of the program cache.
 pub(crate) fn warn_of_damage(registry: &Registry) {
     let problems = registry.cache().map(Cache::take_problems);
     problems.unwrap_or_default().into_iter().for_each(warn);
 }
 
-/// Where the settings name a device.
+/// Origin of the setting that names a device.
 pub(crate) fn named_by(name: &str) -> Option<String> {
     let device = Settings::read().device;
     device.origin.filter(|_| device.value.as_deref() == Some(name))
@@ -59,7 +59,7 @@ pub(crate) fn warn(problem: impl Into<Error>) {
     let _ = writeln!(terminal::stderr(), "warning[{}]: {problem}\n  = help: {}", problem.code(), problem.help());
 }
 
-/// List the devices that kernels can run on
+/// List devices, their capabilities, and which one is selected and why
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print one JSON object instead of text
@@ -69,7 +69,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let registry = registry(None)?;
-    // What is there helps whoever has named something else.
+    // Devices are listed even if the selected one does not exist.
     let choice = registry.choose(None, None);
     let chosen = choice.as_ref().ok();
     let mut objects = Vec::new();
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
             continue;
         }
         let mark = if default { " (default)" } else { "" };
-        let verdict = if default { "chosen" } else { "not chosen" };
+        let verdict = if default { "selected" } else { "not selected" };
         let because = reason.map(|reason| format!("\n    {verdict}: {reason}")).unwrap_or_default();
         let details = match opened {
             Ok(device) => {
@@ -118,13 +118,12 @@ pub(crate) fn probe() -> Result<Validated<Program>, Error> {
     Ok(validate::program(text::parse(include_str!("probe.vyre"))?.programs.swap_remove(0))?)
 }
 
-/// Returns why a device executes kernels in a slower way than it is meant to, if it does. `vyre doctor` reports a device that cannot
-/// compile any.
+/// Returns the reason if a device falls back to its portable executor. `vyre doctor` reports devices that cannot compile at all.
 fn fallback(device: &Device) -> Option<String> {
     device.compile(&probe().ok()?).ok()?.compilation().fallback.clone()
 }
 
-/// What was said of a device when one was chosen.
+/// Reason for selecting or not selecting a device.
 fn reason<'c>(choice: &'c Choice, name: &str) -> Option<&'c str> {
     choice.reasons.iter().find(|(backend, _)| *backend == name).map(|(_, reason)| reason.as_str())
 }
@@ -135,7 +134,7 @@ fn kind(kind: DeviceKind) -> &'static str {
         DeviceKind::Oracle => "interpreter",
         DeviceKind::Cpu => "processor",
         DeviceKind::Gpu => "GPU",
-        DeviceKind::SoftwareGpu => "GPU driver in software",
+        DeviceKind::SoftwareGpu => "software GPU driver",
     }
 }
 
@@ -143,7 +142,7 @@ fn types(capabilities: &Capabilities) -> Vec<&'static str> {
     capabilities.types.iter().map(Type::name).collect()
 }
 
-/// A device in one phrase: `cpu (AVX2, 2 threads)`, `wgpu (llvmpipe, software Vulkan)`.
+/// Short description of a device: `cpu (AVX2, 2 threads)`, `wgpu (llvmpipe, software Vulkan)`.
 pub(crate) fn phrase(choice: &Choice) -> String {
     let Capabilities { name, kind, threads, instruction_set, .. } = choice.device.capabilities();
     let details = match kind {
@@ -163,7 +162,7 @@ pub(crate) fn description(capabilities: &Capabilities) -> String {
     let subgroup = capabilities.subgroup_size.map_or("none".into(), |size| size.to_string());
     let trips = capabilities
         .max_loop_trips
-        .map(|trips| format!("\n    loops: at most {trips} trips of an invocation, whatever the fuel"));
+        .map(|trips| format!("\n    loops: at most {trips} trips per invocation, independent of fuel"));
     let adapters: String = capabilities.reasons.iter().map(|reason| format!("\n    adapter {reason}")).collect();
     let bindings = match capabilities.max_binding_bytes {
         u64::MAX => "of any size".into(),

@@ -1,6 +1,6 @@
-//! `vyre doctor`: what is there, what works, and what to do about the rest.
+//! `vyre doctor`: tests each device and the settings, and suggests fixes.
 //!
-//! `--conformance` is another report, in [`conformance`].
+//! `--conformance` prints the report of [`conformance`] instead.
 
 use std::io::Write as _;
 
@@ -16,17 +16,17 @@ use crate::error::Error;
 use crate::stdout::{Stdout, counted};
 use crate::{cache, conformance, devices};
 
-/// Find out what works on this machine, and what to do about what does not
+/// Test each device of this machine, the settings and the cache, and suggest fixes
 #[derive(clap::Args)]
 #[command(after_help = NOTES)]
 pub(crate) struct Args {
-    /// Run the conformance suite, and print a report for a bug report
+    /// Run the conformance suite, and print a report to paste into an issue
     #[arg(long)]
     conformance: bool,
-    /// Device of the suite: `cpu`, `reference`, `wgpu` for all GPUs, or a part of the name of a GPU [default: all GPUs]
+    /// Device of the suite: `cpu`, `reference`, `wgpu` for all GPUs, or part of the name of a GPU [default: all GPUs]
     #[arg(long, value_name = "NAME", requires = "conformance")]
     device: Option<String>,
-    /// Run only this check of the suite; may be given several times
+    /// Check to run; may be given several times [default: all]
     #[arg(long = "check", value_name = "CHECK", requires = "conformance", value_parser = conformance::names())]
     checks: Vec<String>,
     /// Print one JSON object instead of text
@@ -35,17 +35,17 @@ pub(crate) struct Args {
 }
 
 const NOTES: &str = "\
-The conformance suite compares devices with the interpreter that defines what programs mean. It takes minutes for a GPU in
-software. VYRE_PROGRAMS sets the number of generated programs, VYRE_SEED the first one. The exit code is 1 if a check fails.
+The conformance suite compares devices with the oracle. It takes minutes on a software GPU. VYRE_PROGRAMS sets the number of generated
+programs, VYRE_SEED the first seed. The exit code is 1 if a check fails.
   vyre doctor --conformance --device cpu
   vyre doctor --conformance --check operations --json";
 
-/// What was found about something.
+/// Result of a test.
 struct Finding {
     subject: String,
     fine: bool,
     found: String,
-    /// What to do about it.
+    /// Suggested fix.
     advice: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl Finding {
     }
 }
 
-/// The exit code is 0 if a device works, the default one can be opened, and nothing is wrong with the settings.
+/// The exit code is 0 if a device works, the default device can be opened, and the settings are valid.
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     if args.conformance {
         return conformance::run(args.device.as_deref(), &args.checks, args.json, stdout);
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     } else {
         let (yes, no) = if speaks_unicode() { ("✓", "✗") } else { ("ok", "no") };
         for Finding { subject, fine, found, advice } in &findings {
-            let advice = advice.as_ref().map(|advice| format!("\n    to do: {advice}")).unwrap_or_default();
+            let advice = advice.as_ref().map(|advice| format!("\n    help: {advice}")).unwrap_or_default();
             writeln!(stdout, "{} {subject}: {found}{advice}", if *fine { yes } else { no }).map_err(Error::Stdout)?;
         }
     }
@@ -114,17 +114,17 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     })
 }
 
-/// What to do about a device that does not work.
+/// Suggested fix for a device that does not work.
 fn advice(error: &Error, settings: &Settings) -> String {
     match (error, &settings.adapter.origin) {
         (Error::Driver(vyre_driver::Error::NoAdapter { .. }), Some(origin)) => {
-            format!("{origin} names no adapter that there is: name a part of the name of one, or none")
+            format!("{origin} matches no adapter: set it to part of the name of an adapter, or remove it")
         }
         _ => error.help(),
     }
 }
 
-/// Whether the terminal is said to show more than ASCII.
+/// Returns whether the locale is UTF-8.
 fn speaks_unicode() -> bool {
     let value = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(value).unwrap_or_default().to_lowercase();
@@ -155,19 +155,19 @@ fn processor() -> Finding {
     }
 }
 
-/// Advice where no machine code can be generated.
-const SLOWER: &str = "nothing: the device cpu works, but several times slower than with AVX2; a GPU would help";
+/// Help for processors without a code generator.
+const SLOWER: &str =
+    "no action needed: the device cpu works, but several times slower than with AVX2; a GPU would be faster";
 
-/// Advice where the system denies machine code.
-const ALLOW_CODE: &str = "programs run, but several times slower: allow the process to make memory executable (SELinux: \
-    `execmem`; systemd: `MemoryDenyWriteExecute=no`)";
+/// Help for systems that deny executable memory.
+const ALLOW_CODE: &str = "programs run, but several times slower: allow executable memory for the process (SELinux: `execmem`; \
+    systemd: `MemoryDenyWriteExecute=no`)";
 
 fn advice_on_fallback() -> &'static str {
     if HAS_CODE_GENERATOR { ALLOW_CODE } else { SLOWER }
 }
 
-/// Runs a kernel on a device, and compares what comes out with the oracle. Also returns the reason if the kernel was run in a
-/// slower way than the device is meant to.
+/// Runs a kernel on a device and compares the result with the oracle. Also returns the reason if the device used its portable executor.
 fn what_works(device: &Device) -> Result<(String, Option<String>), Error> {
     let program = devices::probe()?;
     let run = |device: &Device| {
@@ -218,14 +218,14 @@ fn kept(settings: &Settings) -> Finding {
                 _ => Finding::wrong(
                     "cache",
                     format!("{found}, {damaged} of them damaged"),
-                    "nothing: they are replaced when they are needed; `vyre cache verify` names them, `vyre cache clear` deletes them",
+                    "no action needed: damaged entries are replaced on demand; `vyre cache verify` lists them, `vyre cache clear` deletes all",
                 ),
             }
         }
         Err(error) => Finding::wrong(
             "cache",
             format!("{shown} cannot be written: {error}"),
-            "name another folder with VYRE_CACHE, or nothing: programs are then optimized in every run",
+            "set VYRE_CACHE to a writable folder; without a cache, each run optimizes programs again",
         ),
     }
 }

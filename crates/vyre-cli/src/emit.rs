@@ -1,4 +1,4 @@
-//! `vyre emit`: a kernel in another language.
+//! `vyre emit`: shader source, SPIR-V, or machine code of a kernel.
 
 use std::io;
 
@@ -15,13 +15,13 @@ use crate::reproducer::{Reproducer, passes_of, watch};
 use crate::selection::Selection;
 use crate::stdout::Stdout;
 
-/// Print a kernel in a shader language, or as the machine code that the cpu device runs
+/// Print a kernel as shader (WGSL, SPIR-V, MSL, HLSL, GLSL) or as machine code of the device cpu
 #[derive(clap::Args)]
 #[command(after_help = TARGETS)]
 pub(crate) struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// The language
+    /// Output language
     #[arg(long, value_name = "LANGUAGE", value_parser = targets())]
     target: String,
     #[command(flatten)]
@@ -29,15 +29,15 @@ pub(crate) struct Args {
 }
 
 const TARGETS: &str = "\
-Shaders are made of the program as it is written, for no particular device:
-  wgsl            WebGPU's language; constants are overrides
-  spirv           Vulkan's binary form, version 1.3
-  msl             Metal's language, version 2.4
-  hlsl            DirectX's language, shader model 6.6
-  glsl            OpenGL's language, version 4.50
+Shaders, from the unoptimized program (`vyre opt FILE --wire` optimizes first), for no particular device:
+  wgsl            WGSL (WebGPU); constants are pipeline overrides
+  spirv           SPIR-V 1.3 (Vulkan), binary
+  msl             Metal Shading Language 2.4
+  hlsl            HLSL (DirectX), shader model 6.6
+  glsl            GLSL 4.50 (OpenGL)
 
-Machine code is that of the device cpu, made of the optimized program:
-  asm             for this processor, or what the setting `isa` names
+Machine code of the device cpu, from the optimized program:
+  asm             for this processor, or for the setting `isa`
   asm-avx2        for processors with AVX2
   asm-avx512      for processors with AVX-512";
 
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     if let Some(path) = args.output.out.clone()
         && target.as_ref().is_some_and(|target| target.is(&args.selection.file))
     {
-        let error = io::Error::new(io::ErrorKind::AlreadyExists, "it is the program itself");
+        let error = io::Error::new(io::ErrorKind::AlreadyExists, "it is the input file");
         return Err(Error::Unwritable { path, error });
     }
     let (_, program) = args.selection.read()?;

@@ -1,4 +1,4 @@
-//! The one error of this command: what to say, how to fix it, and the exit code.
+//! Error type of the command: message, help line and exit code of each error.
 
 use std::fmt::Write as _;
 use std::io;
@@ -17,18 +17,18 @@ use crate::config::BadValue;
 use crate::source::{Place, Source};
 use crate::{devices, terminal};
 
-/// Code and exit code of allocations that fail where no [`Error`] can be made.
+/// Code and exit code of failed allocations that abort the process.
 pub(crate) const OUT_OF_MEMORY: (&str, u8) = ("C047", 2);
 
 error_table! {
-    /// Why a command did not do what was asked.
+    /// Failure of a command.
     #[derive(Debug)]
     #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix reports signals"))]
     pub(crate) enum Error exit 2 wraps {
         Usage { message: clap::Error } message("{}", first_paragraph(message)), code "C000", help "try --help",
         exit u8::try_from(message.exit_code()).unwrap_or(2);
 
-        Stdout(error: io::Error) message("cannot write to standard output: {0}"), code "C026", help "is the disk full?";
+        Stdout(error: io::Error) message("cannot write to standard output: {0}"), code "C026", help "free space on the disk, or redirect the output elsewhere";
 
         Several { errors: Vec<Error> } message("{}", first(errors)), code first(errors).code(), help first(errors).help(),
         exit first(errors).exit_code();
@@ -37,7 +37,7 @@ error_table! {
         code error.code(), help error.help(), exit error.exit_code();
 
         Faults { faults: Box<Faults> } message("{}", faults.diagnostics), code faults.diagnostics.first_code(),
-        help "each error above says how to fix it", exit 3;
+        help "each error has its own help line", exit 3;
 
         Wire { path: PathBuf, error: vyre_foundation::Error } message("`{}` is not a valid .vyreb file: {error}", path.display()),
         code error.code(), help error.help(), exit 3;
@@ -45,7 +45,7 @@ error_table! {
         Binding { name: String, error: vyre_foundation::Error } message("`{name}`: {error}"), code error.code(), help error.help();
 
         Broke { pass: String, error: vyre_foundation::Error } message("{error}"), code error.code(),
-        help format!("this is a bug in vyre; `--disable {pass}` does without the pass: please report it"), exit 1;
+        help format!("this is a bug in vyre: please report it; `--disable {pass}` leaves the pass out"), exit 1;
 
         Foundation(#[from] error: vyre_foundation::Error) message("{0}"), code error.code(), help error.help();
 
@@ -61,19 +61,18 @@ error_table! {
 
     C001 Read { path: PathBuf, error: io::Error } ("cannot read `{}`: {error}", path.display()),
     help match error.kind() {
-        io::ErrorKind::OutOfMemory => "free memory, raise its limit, or name a smaller file",
-        _ => "name a file that exists and can be read",
+        io::ErrorKind::OutOfMemory => "free memory, raise the memory limit (`ulimit -v`), or use a smaller file",
+        _ => "name an existing, readable file",
     };
 
     C002 NotText { path: PathBuf, offset: usize } ("`{}` is not text: byte {offset} is not UTF-8", path.display()),
-    help "a .vyre file is UTF-8 text; is this the right file?", exit 3;
+    help "a .vyre file is UTF-8 text: convert it, or name another file", exit 3;
 
     C003 SourceTooLarge { path: PathBuf, limit: u64 } ("`{}` is larger than {limit} bytes", path.display()),
-    help "split it into several files; is this the right one?", exit 3;
+    help "split it into several files, or name another file", exit 3;
 
     C004 UnknownRule { code: String } ("there is no rule `{code}`"),
-    help "`vyre check --explain codes` lists the rules, `ops` the operations, `passes` the passes; of errors with other codes, \
-          their help line says all there is";
+    help "`vyre check --explain codes` lists the rules, `ops` the operations, `passes` the passes; other errors have a help line only";
 
     C005 NoPrograms { file: String } ("`{file}` has no programs"), help "write `program NAME workgroup(64) { … }`", exit 3;
 
@@ -81,7 +80,7 @@ error_table! {
     help format!("the file has: {}", known.join(", "));
 
     C007 SeveralPrograms { known: Vec<String> } ("the file has several programs"),
-    help format!("say which with --program: {}", known.join(", "));
+    help format!("select one with --program: {}", known.join(", "));
 
     C008 ConstantValue { name: String, ty: Type, text: String } ("`{name}` is {ty}, and `{text}` is not a value of that type"),
     help match ty {
@@ -90,52 +89,56 @@ error_table! {
         _ => "write an integer that fits, such as 7 or 0xff",
     };
 
-    C009 NoGrid { program: String } ("`{program}` does not say how many invocations to run, and neither does the command"),
-    help "name the grid: --elements X[,Y[,Z]] in invocations, or --grid X[,Y[,Z]] in workgroups";
+    C009 NoGrid { program: String } ("neither `{program}` nor the command declares a grid"),
+    help "pass --elements X[,Y[,Z]] in invocations, or --grid X[,Y[,Z]] in workgroups";
 
     C010 Format { path: PathBuf, reading: bool }
-    ("`{}` is not a kind of file that can be {}", path.display(), if *reading { "bound" } else { "written" }),
+    (
+        "`{}` cannot be {}",
+        path.display(),
+        if *reading { "bound: its extension is neither .npy nor .bin" } else { "written: its extension is not .npy, .bin or .png" }
+    ),
     help match reading {
-        true => "bind @file.npy, or @file.bin with the little-endian bytes of the elements",
-        false => "write @file.npy, @file.bin, @file.png, or - for the screen",
+        true => "bind @file.npy, or @file.bin (little-endian elements)",
+        false => "write @file.npy, @file.bin or @file.png, or - for standard output",
     };
 
     C011 Npy { path: PathBuf, reason: String } ("`{}` is not a valid npy file: {reason}", path.display()),
-    help "save it again with numpy.save";
+    help "write it again with numpy.save";
 
     C012 NpyType { path: PathBuf, found: String, name: String, needed: &'static str, element: Element }
     ("`{}` has elements of type {found}, but `{name}` needs '{needed}', which is {element}", path.display()),
     help format!("convert it: numpy.save({:?}, array.astype('{needed}'))", path.display().to_string());
 
     C013 NpyOrder { path: PathBuf }
-    ("`{}` is in Fortran order (column by column), but C order (row by row) is needed", path.display()),
+    ("`{}` is in Fortran order (column-major), but C order (row-major) is required", path.display()),
     help format!("convert it: numpy.save({:?}, numpy.ascontiguousarray(array))", path.display().to_string());
 
     C014 NpyLength { path: PathBuf, described: u64, found: u64 }
     ("the header of `{}` describes {described} bytes of data, but {found} follow it", path.display()),
-    help "the file is cut off or damaged; save it again";
+    help "the file is truncated or damaged: write it again";
 
     C015 NotScalar { path: PathBuf, name: String, element: Element }
     ("`{}` does not hold exactly one {element}, and `{name}` is a uniform scalar", path.display()),
-    help format!("give a file with a single value, or write the value: {name}=1");
+    help format!("bind a file with a single value, or the value itself: {name}=1");
 
-    C016 OutTarget { name: String, text: String } ("`{text}` does not say where to write `{name}`"),
+    C016 OutTarget { name: String, text: String } ("`{text}` is not a target for `{name}`"),
     help format!("write {name}=@file.npy, {name}=@file.bin, {name}=@file.png or {name}=-");
 
-    C017 UnknownOut { name: String, known: Vec<String> } ("there is nothing named `{name}` to write"), help results(known);
+    C017 UnknownOut { name: String, known: Vec<String> } ("there is no object named `{name}` to write"), help results(known);
 
     C018 NotAResult { name: String, what: &'static str, known: Vec<String> } ("`{name}` is {what}, not a result"), help results(known);
 
-    C019 OutTwice { target: PathBuf } ("`{}` is to be written twice", target.display()),
-    help "write each result to a file of its own";
+    C019 OutTwice { target: PathBuf } ("`{}` is the target of two outputs", target.display()),
+    help "write each output to a different file";
 
     C020 Unwritable { path: PathBuf, error: io::Error } ("cannot write `{}`: {error}", path.display()),
     help match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            "make room there, or name a file on another disk"
+            "free space on that disk, or name a file on another one"
         }
-        io::ErrorKind::AlreadyExists => "choose another name",
-        _ => "name a file in a folder that exists and can be written",
+        io::ErrorKind::AlreadyExists => "choose a different file name",
+        _ => "name a file in an existing, writable folder",
     };
 
     C021 NotAnImage { name: String, element: Element, length: u64, width: u32, height: u32 }
@@ -151,46 +154,46 @@ error_table! {
     };
 
     C022 SubgroupSize { device: &'static str, given: u32 } ("`{device}` does not run with subgroups of {given} lanes"),
-    help "`--device reference` runs with any power of two up to 128; other devices have a size of their own";
+    help "`--device reference` accepts any power of two up to 128; other devices have a fixed subgroup size";
 
     C023 Trapped { code: u32, invocation: u32, count: u64, place: Option<Place> }
     ("trap {code} in invocation {invocation}, {}", first_of(*count)),
-    help "look at what leads to this `trap`; nothing was written", exit 1;
+    help "the kernel defines this code: check the condition that leads to this `trap`; no result was written", exit 1;
 
     C024 OutOfFuel { fuel: u64, place: Option<Place> } ("the kernel ran out of fuel after {fuel} loop trips"),
-    help "does the loop end? if so, give it more trips with --fuel N; nothing was written", exit 5;
+    help "check that the loop ends, or raise the limit with --fuel N; no result was written", exit 5;
 
     C025 TimedOut { timeout: Duration, place: Option<Place> } ("the kernel did not end within {timeout:?}"),
-    help "does the kernel end? if so, give it more time with --timeout SECONDS; nothing was written", exit 5;
+    help "check that the kernel ends, or raise the limit with --timeout SECONDS; no result was written", exit 5;
 
     C027 NotABinding { text: String, reason: String } ("`{text}`: {reason}"),
-    help "with --run, write one file and then NAME=VALUE";
+    help "with --run, pass one file and then NAME=VALUE, as in `vyre check --run kernel.vyre x=iota:8`";
 
     C028 NoDirective { file: String } ("`{file}` has no `//@ run` line"),
-    help "write the bindings and the grid on the command line, or a line `//@ run --elements 4 x=1,2,3,4` in the file";
+    help "pass bindings and grid on the command line, or add a line such as `//@ run --elements 4 x=1,2,3,4` to the file";
 
     C029 BadDirective { file: String, reason: BadWord } ("the `//@ run` line of `{file}` cannot be used: {reason}"),
     help "write it like the arguments of `vyre run`, without quotes";
 
-    C030 Spawn { command: String, error: io::Error } ("cannot run `{command}`: {error}"), help "is there a shell?";
+    C030 Spawn { command: String, error: io::Error } ("cannot run `{command}`: {error}"), help "--while needs a shell: `sh`, or `cmd` on Windows";
 
-    C031 DoesNotHold { file: String, status: String } ("the command does not exit with 0 for `{file}` itself: {status}"),
-    help "the program is made smaller while the command exits with 0: turn it around with `!`, or try it by hand";
+    C031 DoesNotHold { file: String, status: String } ("the --while command fails for `{file}`: {status}"),
+    help "--while must exit with 0 for the original file: invert it with `!`, or run the command by hand";
 
-    C032 Flag { flag: &'static str, about: &'static str } ("`{flag}` says nothing about {about}"),
+    C032 Flag { flag: &'static str, about: &'static str } ("`{flag}` applies to {}, not to {about}", scope(flag)),
     help match (*flag, *about) {
-        ("--compare-devices", _) => "name two devices or more, each once",
-        (_, "a program" | "a pipeline") => "leave it out, or say which program or pipeline is meant with --program NAME",
+        ("--compare-devices", _) => "name at least two different devices, as in `--compare-devices cpu,reference`",
+        (_, "a program" | "a pipeline") => "leave it out, or select a program or pipeline with --program NAME",
         _ => "leave it out",
     };
 
     C033 Source { source_node: u32, nodes: u32 } ("there is no node {source_node} in a graph of {nodes}"),
     help match nodes {
-        0 => "name a graph that has nodes".to_owned(),
-        nodes => format!("name a node up to {} with --source", nodes - 1),
+        0 => "use a graph with nodes".to_owned(),
+        nodes => format!("choose a node from 0 to {} with --source", nodes - 1),
     };
 
-    C034 Scale { text: String } ("`{text}` is not a scale from 0 to 30"),
+    C034 Scale { text: String } ("`{text}` is not a scale: scales are integers from 0 to 30"),
     help "write kron:18 or urand:18 for a random graph of 2^18 nodes";
 
     C035 Config { place: Option<Place>, reason: String } ("{reason}"), help SETTINGS;
@@ -198,58 +201,71 @@ error_table! {
     C036 Variable { variable: String, text: String, reason: BadValue } ("{variable} is `{text}`: {reason}"), help SETTINGS;
 
     C037 Differs { device: &'static str, than: String, difference: Box<Difference>, lanes: Option<[u32; 2]> }
-    ("the results on {device} are not those {than}: {difference}"),
+    ("the results on {device} differ from those {than}: {difference}"),
     help match lanes {
         Some(lanes) => of_subgroups(*lanes),
-        None if difference.is_of_length() => "expect as many elements as the result has".into(),
-        None => "if they are close enough, say how close with --atol, --rtol or --ulp; what --out asks for was written".into(),
+        None if difference.is_of_length() => "--expect takes all elements of the result".into(),
+        None => "allow a difference with --atol X, --rtol X or --ulp N; the files of --out were written".into(),
     }, exit 1;
 
     C038 Disagrees { device: &'static str, than: &'static str, outcome: String, lanes: Option<[u32; 2]> }
-    ("what happens on {device} is not what happens on {than}: {outcome}"),
+    ("{device} behaves differently from {than}: {outcome}"),
     help match lanes {
         Some(lanes) => of_subgroups(*lanes),
-        None => "is there a race? `vyre check --run` looks for some".into(),
+        None => "a data race may be the cause: `vyre check --run` detects races".into(),
     }, exit 1;
 
-    C039 NoCache ("there is no folder to keep anything in"),
-    help "set VYRE_CACHE, XDG_CACHE_HOME or HOME to a folder that can be written";
+    C039 NoCache ("there is no cache folder"),
+    help "set VYRE_CACHE, XDG_CACHE_HOME or HOME to a writable folder";
 
-    C040 NotWorking { device: String } ("{device} computes something else than the interpreter"),
-    help "this may be a bug in its driver: is there a newer one? use another device", exit 1;
+    C040 NotWorking { device: String } ("the results of {device} differ from those of the oracle"),
+    help "this may be a driver bug: update the driver, or use another device with --device NAME", exit 1;
 
-    C041 Crashed { signal: &'static str } ("the command was ended by {signal}"),
-    help "this is a bug in vyre or in a driver: please report it, with the file", exit crate::INTERNAL;
+    C041 Crashed { signal: &'static str } ("the command crashed with {signal}"),
+    help "this is a bug in vyre or in a driver: please report it with the file", exit crate::INTERNAL;
 
-    C042 NotSettled { iterations: u32, change: f64 } ("ranks still changed by {change:.1e} in the last of {iterations} iterations"),
-    help "allow more of them with --iterations, or more change with --tolerance", exit 1;
+    C042 NotSettled { iterations: u32, change: f64 } ("pagerank did not converge: ranks changed by {change:.1e} in the last of {iterations} iterations"),
+    help "raise --iterations or --tolerance", exit 1;
 
     C043 TooManyTrips { trips: u64, place: Option<Place> }
-    ("the kernel takes more loop trips than the {trips} that the device allows an invocation"),
-    help "does the loop end? if so, use another device, such as cpu, or more invocations; nothing was written", exit 5;
+    ("the kernel takes more than the {trips} loop trips per invocation that the device allows"),
+    help "check that the loop ends; if it does, use another device, such as --device cpu, or more invocations; no result was written", exit 5;
 
-    C044 ChangedInput { name: String, file: String } ("what `{name}` is bound to is not what `{file}` was made with"),
-    help "restore the file of data, or take the hash of it out of the file to run it with what there is now";
+    C044 ChangedInput { name: String, file: String } ("the data bound to `{name}` differ from the data that `{file}` was made with"),
+    help "restore the data file, or delete the line with its blake3 hash from the reproducer to run it with the current data";
 
     C045 NoMachineCode ("there is no machine code: {}", if HAS_CODE_GENERATOR {
-        "the device cpu is set to execute programs without any"
+        "the device cpu uses the portable executor"
     } else {
         "vyre has no code generator for this target"
     }),
     help if HAS_CODE_GENERATOR {
-        "name a processor, with --target asm-avx2 or asm-avx512; `vyre config` says where `isa` comes from"
+        "name an instruction set, with --target asm-avx2 or asm-avx512; `vyre config` shows the origin of `isa`"
     } else {
         "vyre generates machine code on x86-64 with Linux, macOS or another Unix"
     };
 
-    C046 DeviceTwice { name: String } ("`{name}` cannot be compared with itself"), help "name two devices or more, each once";
+    C046 DeviceTwice { name: String } ("`{name}` cannot be compared with itself"), help "name at least two different devices, as in `--compare-devices cpu,reference`";
 
     L004 MissingInput { name: String, length: u32 } ("`{name}` is not bound"),
     help format!("bind it, for example {name}=zeros:{length}");
 }
 
 /// Help of errors in settings.
-const SETTINGS: &str = "`vyre config` lists the settings, with what they mean and where they come from";
+const SETTINGS: &str = "`vyre config` lists the settings with their meaning and origin";
+
+/// Subjects that a flag applies to.
+fn scope(flag: &str) -> &'static str {
+    match flag {
+        "--budget" => "pipelines",
+        "--source" => "bfs and sssp",
+        "--delta" => "sssp",
+        "--tolerance" | "--iterations" => "pagerank",
+        "--factor" | "--seed" => "random graphs (kron:SCALE, urand:SCALE)",
+        "--compare-devices" => "two or more devices",
+        _ => "programs",
+    }
+}
 
 fn results(known: &[String]) -> String {
     match known {
@@ -259,7 +275,7 @@ fn results(known: &[String]) -> String {
 }
 
 fn of_subgroups([one, other]: [u32; 2]) -> String {
-    format!("the program uses subgroups, which have {one} lanes on one of them and {other} on the other")
+    format!("the program uses subgroups, and the devices have subgroups of {one} and {other} lanes")
 }
 
 fn driver_help(error: &vyre_driver::Error) -> String {
@@ -286,7 +302,7 @@ fn driver_exit_code(error: &vyre_driver::Error) -> u8 {
     }
 }
 
-/// What is wrong with a `.vyre` file.
+/// Faults of a `.vyre` file.
 #[derive(Debug)]
 pub(crate) struct Faults {
     pub(crate) source: Source,
@@ -294,12 +310,12 @@ pub(crate) struct Faults {
 }
 
 impl Error {
-    /// Everything that is wrong, if something is.
+    /// Combines errors into one; `None` if there are none.
     pub(crate) fn of(mut errors: Vec<Error>) -> Option<Error> {
         if errors.len() > 1 { Some(Error::Several { errors }) } else { errors.pop() }
     }
 
-    /// Whether nothing that the caller did can be the reason, as far as one can tell.
+    /// Returns whether the error indicates a bug in vyre or in a driver rather than a mistake of the user.
     pub(crate) fn is_unexpected(&self) -> bool {
         use vyre_driver::Error::{Backend, DeviceLost, Foundation};
         use vyre_foundation::Error::PassBroke;
@@ -315,7 +331,7 @@ impl Error {
         )
     }
 
-    /// Shows the error on standard error. That nobody may be reading there is no reason to fail in another way.
+    /// Prints the error to standard error, ignoring failures to write.
     pub(crate) fn report(&self, json: bool) {
         let text = match json {
             true => format!("{}\n", json!({ "errors": self.objects(), "exit_code": self.exit_code() })),
@@ -350,7 +366,7 @@ impl Error {
         text
     }
 
-    /// The error, or each of the errors in a file, for `--json`.
+    /// JSON objects for `--json`: one per error.
     pub(crate) fn objects(&self) -> Vec<Value> {
         let object = |code: &str, message: String, place: Option<&Place>, help: String| {
             json!({
@@ -386,7 +402,7 @@ impl Error {
         diagnostics.collect()
     }
 
-    /// What happened, apart from how to see it again.
+    /// The error without its reproducer.
     fn inner(&self) -> &Error {
         match self {
             Error::Reproduced { error, .. } => error,
@@ -416,7 +432,7 @@ impl From<vyre_runtime::Error> for Error {
 }
 
 impl From<vyre::Error> for Error {
-    /// Errors of other crates stay what they are: exit codes depend on them.
+    /// Unwraps errors of other crates, on which exit codes depend.
     fn from(error: vyre::Error) -> Error {
         match error {
             vyre::Error::Driver(vyre_driver::Error::Foundation(error)) => error.into(),
@@ -427,12 +443,12 @@ impl From<vyre::Error> for Error {
     }
 }
 
-/// Of several errors, of which there are two at least.
+/// The first of at least two errors.
 fn first(errors: &[Error]) -> &Error {
     &errors[0]
 }
 
-/// What is wrong, without what clap says about how to go on.
+/// Message of a clap error, without usage and tips.
 fn first_paragraph(message: &clap::Error) -> String {
     let message = message.to_string();
     let lines = message.trim_start_matches("error: ").lines().take_while(|line| !line.is_empty());

@@ -1,4 +1,4 @@
-//! `vyre explain`: why a program is compiled, or a pipeline planned, the way it is.
+//! `vyre explain`: reasons for the passes of a program, or for the plan of a pipeline.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -24,23 +24,22 @@ use crate::source::Parsed;
 use crate::stdout::Stdout;
 use crate::{devices, pipeline as pipelines, report};
 
-/// Explain how a program is compiled: which passes are selected and why, what they save, and what the program costs; or how a
-/// pipeline is planned: what is fused and why not, and how much memory it takes
+/// Explain the optimization of a program (selected passes, reasons, savings, cost), or the plan of a pipeline (fusion, memory)
 #[derive(clap::Args)]
 #[command(after_help = NOTES)]
 pub(crate) struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// What a memory object of the kernel starts with, as for `vyre run`: only its length matters here
+    /// Contents of a memory object, as for `vyre run`; only the length is used
     #[arg(value_name = "NAME=VALUE", value_parser = assignment)]
     bindings: Vec<(String, String)>,
-    /// What to select passes for, if not for release
+    /// Optimization profile [default: release]
     #[arg(long, value_name = "NAME", value_parser = Profile::ALL.map(Profile::name))]
     profile: Option<String>,
-    /// Device that passes are selected for, and on which a pipeline would run: `vyre devices` lists the devices
+    /// Device that passes are selected and pipelines are planned for; `vyre devices` lists the devices
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// The most memory that the buffers of a pipeline may take together
+    /// Memory budget for all buffers of a pipeline together
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = bytes)]
     budget: Option<u64>,
     /// Also write an HTML page: the program after each pass, its estimated cost along the passes, and the emitted code
@@ -52,8 +51,8 @@ pub(crate) struct Args {
 }
 
 const NOTES: &str = "\
-Objects of unknown length count as empty, so bind what decides about passes over memory. Every run records how long its dispatches
-took, in the cache folder; all eligible passes are selected for a program that takes long.
+Objects without a binding count as empty, and passes over memory are selected from 16 KiB: bind lengths with NAME=zeros:N. Each run
+records the times of its dispatches in the cache folder; for a slow program, all eligible passes are selected.
 
 Example:
   vyre explain examples/kernels/saxpy.vyre x=zeros:65536 y=zeros:65536";
@@ -94,7 +93,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let progress = Progress::new("explaining", 0);
     let text = watch(reproducer, || {
         let (source, program) = match page.as_ref().map(|_| &source) {
-            // The page shows the text of a binary file, and its lines.
+            // The page of a binary file shows its printed text.
             Some(source) if source.wire => {
                 let (printed, program) = Source::printed(&program)?;
                 (Some(Source { file: source.file.clone(), ..printed }), program)
@@ -114,7 +113,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 }
 
 impl Args {
-    /// What it takes to explain a file in the same way, besides what is in it.
+    /// Flags that repeat the explanation.
     fn flags(&self) -> String {
         let budget = self.budget.map(|bytes| format!(" --budget {bytes}")).unwrap_or_default();
         let page = self.html.as_deref().and_then(|file| std::path::absolute(file).ok());
@@ -122,12 +121,12 @@ impl Args {
     }
 }
 
-/// Default conditions, with the instruction set of the settings.
+/// Default request, with the instruction set of the settings.
 pub(crate) fn request(telemetry: &Telemetry) -> Result<Request<'_>, Error> {
     Ok(Request { execution: Settings::load()?.execution(), ..Request::new(telemetry) })
 }
 
-/// Parts of a page about kernels that were made for a device, and are not in a file.
+/// Views of a page about generated kernels.
 pub(crate) fn kernels(
     programs: &[Validated<Program>],
     device: &Device,
@@ -141,7 +140,7 @@ pub(crate) fn kernels(
     programs.iter().map(kernel).collect()
 }
 
-/// How long the objects are that the command line says something about.
+/// Lengths of the bound objects.
 fn lengths(inputs: &Inputs, program: &Validated<Program>) -> Vec<(MemId, u64)> {
     let length = |(id, memory): (MemId, &vyre_foundation::ir::Memory)| match memory.space {
         Space::Storage(_) => {

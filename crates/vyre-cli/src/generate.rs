@@ -1,4 +1,4 @@
-//! `vyre generate`: a random program, ready to be run.
+//! `vyre generate`: random valid programs.
 
 use vyre_foundation::run_line::count;
 use vyre_testkit::{Features, generate};
@@ -9,17 +9,17 @@ use crate::print::Output;
 use crate::progress::Progress;
 use crate::stdout::Stdout;
 
-/// Print a random program that is valid, ends, and has the same results on all devices with subgroups of the same size
+/// Print a random program that is valid, terminates, and has the same results on all devices of equal subgroup size
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
-    /// Which program: the same seed gives the same one
+    /// Seed of the program
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     seed: u64,
-    /// About how many instructions it has, up to 100000
+    /// Approximate number of instructions, up to 100000
     #[arg(long, value_name = "N", default_value_t = Features::default().size, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(..=100_000))]
     size: u32,
-    /// Use only types and operations that this device has
+    /// Use only types and operations that this device supports
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Leave out prints, traps and early returns
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 }
 
 const EXAMPLE: &str = "\
-The last line, `//@ run …`, says how to run it:
+The last line, `//@ run …`, has bindings and grid for --replay:
   vyre generate --seed 7 --out seven.vyre
   vyre run seven.vyre --replay --compare-devices cpu,reference";
 

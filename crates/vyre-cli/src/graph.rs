@@ -1,4 +1,4 @@
-//! `vyre graph`: algorithms on the graph of a file, or on a random one.
+//! `vyre graph`: graph algorithms on graph files and random graphs.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -25,61 +25,61 @@ use crate::run::{outputs_object, show_results};
 use crate::stdout::{Stdout, counted};
 use crate::{devices, explain, progress, report, trace};
 
-/// Analyze a graph on a device
+/// Run a graph algorithm on a device
 #[derive(clap::Args)]
 #[command(after_help = GRAPHS)]
 pub(crate) struct Args {
-    /// What to find out
+    /// The algorithm
     algorithm: Algorithm,
-    /// The graph: a file, or kron:SCALE or urand:SCALE for a random one of 2^SCALE nodes
+    /// A graph file, or kron:SCALE or urand:SCALE for a random graph of 2^SCALE nodes
     #[arg(value_name = "GRAPH")]
     graph: String,
-    /// Where paths begin; otherwise at the first node that has edges
+    /// Source node of bfs and sssp [default: the first node with edges]
     #[arg(long, value_name = "NODE", allow_negative_numbers = true)]
     source: Option<u32>,
-    /// How far apart nodes may be that sssp follows at once; it follows from the weights otherwise
+    /// Bucket width of delta-stepping (sssp) [default: derived from the weights]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
     delta: Option<f32>,
-    /// pagerank is done when ranks change by no more than this, all together; 0.0001 otherwise
+    /// Convergence threshold of pagerank: maximum sum of changes of all ranks [default: 0.0001]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = not_negative)]
     tolerance: Option<f64>,
-    /// pagerank is done after so many iterations; 100 otherwise
+    /// Maximum iterations of pagerank [default: 100]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: Option<u32>,
-    /// Edges of a random graph, for each node; 16 otherwise
+    /// Edges per node of a random graph [default: 16]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     factor: Option<u32>,
-    /// Which random graph: the same seed gives the same one
+    /// Seed of a random graph
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     seed: Option<u64>,
-    /// Let every edge be followed both ways
+    /// Add the reverse of every edge
     #[arg(long)]
     symmetric: bool,
-    /// Build the graph even if it was built before, and do not keep it
+    /// Neither read nor write the cached graph
     #[arg(long)]
     no_cache: bool,
-    /// The most device memory that may be used
+    /// Device memory budget of the algorithm
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = bytes)]
     budget: Option<u64>,
     /// Maximum host memory for reading, generating and building the graph [default: available memory]
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = bytes)]
     memory_limit: Option<u64>,
-    /// Say for every step which way edges were followed and why, and what it took
+    /// Print the topology of each step with its reason, edges examined, time and memory
     #[arg(long)]
     explain: bool,
-    /// Check the result by other means, and fail if it is wrong
+    /// Verify the result on the host, and fail if it is wrong
     #[arg(long)]
     verify: bool,
-    /// Write what the host and the device did and when to a file that Perfetto and chrome://tracing open
+    /// Write a timeline of the host and the device for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Write an HTML page: step and compile times, the topology of each step with its reason, the passes of each kernel, and a timeline
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Where a result goes
+    /// Target of a result: @FILE.npy, @FILE.bin, or - for standard output
     #[arg(long, value_name = "NAME=TARGET", value_parser = assignment)]
     out: Vec<(String, String)>,
-    /// Where to run it: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
+    /// Device to run on; `vyre devices` lists the devices [default: VYRE_DEVICE, or the fastest]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Print one JSON object instead of text
@@ -90,33 +90,33 @@ pub(crate) struct Args {
 const GRAPHS: &str = "\
 Files:
   NAME.mtx        Matrix Market
-  NAME.sg, .wsg   rows of a graph, as the GAP benchmark suite writes them
-  anything else   a line for each edge: SOURCE TARGET [WEIGHT]
-Texts may also end in .gz. Weights are not negative.
+  NAME.sg, .wsg   serialized graph of the GAP benchmark suite
+  other names     edge list: lines SOURCE TARGET [WEIGHT]
+Matrix Market files and edge lists may be compressed (.gz). Weights must not be negative.
 
 Results:
-  bfs             parents, depths (u32; 4294967295 where nothing is reached)
-  sssp            distances (u32; 4294967295 where nothing is reached; f32 and inf if weights are real)
+  bfs             parents, depths (u32; 4294967295 for unreached nodes)
+  sssp            distances (u32; 4294967295 for unreached nodes; f32 and inf if weights are real)
   pagerank        ranks (f32)
-  cc              labels (u32), the lowest node of each component
-  tc              none but the number of triangles";
+  cc              labels (u32): the lowest node of each component
+  tc              no arrays; prints the number of triangles";
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Algorithm {
-    /// Paths of the fewest edges from a node
+    /// Breadth-first search
     Bfs,
-    /// Paths of the least weight from a node
+    /// Single-source shortest paths
     Sssp,
-    /// How important nodes are
+    /// PageRank
     Pagerank,
     /// Connected components
     Cc,
-    /// Triangles
+    /// Triangle counting
     Tc,
 }
 
 impl Args {
-    /// The node where paths begin.
+    /// Source node of bfs and sssp.
     fn begin(&self, graph: &Graph) -> u32 {
         let leads = |node: &u32| !graph.outgoing().of(*node).is_empty();
         self.source.or_else(|| (0..graph.nodes()).find(leads)).unwrap_or(0)
@@ -137,11 +137,11 @@ impl Args {
 fn positive(text: &str) -> Result<f32, &'static str> {
     match text.parse::<f32>() {
         Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
-        _ => Err("it is not a number above 0"),
+        _ => Err("it is not a finite number > 0"),
     }
 }
 
-/// What came out: a line about it, and the results by name.
+/// Summary line and results of a run.
 struct Outcome {
     line: String,
     elapsed: Duration,
@@ -153,19 +153,19 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     if page.is_some() {
         trace::start();
     }
-    // Which results there are is known when there is a graph, and that can take long.
+    // Files are checked before the graph is read, which can take long; names of results depend on the graph.
     args.out
         .iter()
         .filter_map(|(_, target)| target.strip_prefix('@'))
         .try_for_each(|path| Target::find(path.as_ref()).map(drop))?;
     let begins = matches!(args.algorithm, Algorithm::Bfs | Algorithm::Sssp);
-    let senseless = [
+    let inapplicable = [
         ("--source", args.source.is_some() && !begins),
         ("--delta", args.delta.is_some() && !matches!(args.algorithm, Algorithm::Sssp)),
         ("--tolerance", args.tolerance.is_some() && !matches!(args.algorithm, Algorithm::Pagerank)),
         ("--iterations", args.iterations.is_some() && !matches!(args.algorithm, Algorithm::Pagerank)),
     ];
-    if let Some((flag, _)) = senseless.into_iter().find(|(_, senseless)| *senseless) {
+    if let Some((flag, _)) = inapplicable.into_iter().find(|(_, given)| *given) {
         return Err(Error::Flag { flag, about: args.algorithm.name() });
     }
     let started = Instant::now();
@@ -244,7 +244,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     show_results(&outputs.printed, &inputs, stdout)
 }
 
-/// The kernels so far, and how to run them on the same graph again.
+/// Reproducer with the kernels compiled so far, and the command that repeats the run.
 fn reproducer(args: &Args, engine: &Engine<'_>, device: &str) -> Reproducer<'static> {
     let (algorithm, device_name) = (args.algorithm.name(), &engine.device().capabilities().name);
     let graph = match std::path::absolute(&args.graph) {
@@ -283,7 +283,7 @@ fn reproducer(args: &Args, engine: &Engine<'_>, device: &str) -> Reproducer<'sta
     Reproducer { name: algorithm, command, facts, text }
 }
 
-/// Shows how far a graph is.
+/// Shows the progress of reading and building a graph.
 fn watched<R>(build: impl FnOnce() -> R) -> R {
     let bar = progress::Progress::new("reading", 1);
     let watch = move |progress: Progress| {
@@ -293,7 +293,7 @@ fn watched<R>(build: impl FnOnce() -> R) -> R {
     graph::watched(watch, build)
 }
 
-/// The graph that is named, and whether it was in the cache.
+/// Loads or generates the graph. The flag is true if it was in the cache.
 fn graph(args: &Args) -> Result<(Graph, bool), Error> {
     let family = match args.graph.split_once(':') {
         Some(("kron", scale)) => Some((Family::Kronecker, scale)),
@@ -308,8 +308,8 @@ fn graph(args: &Args) -> Result<(Graph, bool), Error> {
         },
     };
     let path = Path::new(&args.graph);
-    let senseless = [("--factor", args.factor.is_some()), ("--seed", args.seed.is_some())];
-    if let (None, Some((flag, _))) = (random, senseless.into_iter().find(|(_, given)| *given)) {
+    let inapplicable = [("--factor", args.factor.is_some()), ("--seed", args.seed.is_some())];
+    if let (None, Some((flag, _))) = (random, inapplicable.into_iter().find(|(_, given)| *given)) {
         return Err(Error::Flag { flag, about: "the graph of a file" });
     }
     if let (None, Err(error)) = (random, std::fs::metadata(path)) {
@@ -349,7 +349,7 @@ impl Algorithm {
         }
     }
 
-    /// Its results that have an element for each node.
+    /// Result arrays, with one element per node.
     fn results(self, weights: Weights) -> &'static [(&'static str, Element)] {
         match self {
             Algorithm::Bfs => &[("parents", Element::U32), ("depths", Element::U32)],
@@ -408,14 +408,14 @@ impl Algorithm {
                 let elapsed = started.elapsed();
                 if args.verify {
                     let verified = found.verify(graph, tolerance);
-                    // Nobody is to blame for what would have taken more iterations.
+                    // A result that did not converge is not a wrong result.
                     if verified.is_err() && found.change > tolerance {
                         return Err(Error::NotSettled { iterations: found.iterations, change: found.change });
                     }
                     verified?;
                 }
                 let iterations = counted(found.iterations, "iteration");
-                let line = format!("{iterations}, the last one changed ranks by {:.1e}", found.change);
+                let line = format!("{iterations}, the last changed ranks by {:.1e}", found.change);
                 let bits: Vec<u32> = found.ranks.iter().map(|rank| rank.to_bits()).collect();
                 Ok(Outcome { line, elapsed, results: vec![words("ranks", &bits)] })
             }
@@ -444,7 +444,7 @@ fn words(name: &'static str, words: &[u32]) -> (&'static str, Vec<u8>) {
     (name, words.iter().flat_map(|word| word.to_le_bytes()).collect())
 }
 
-/// The algorithm as a program whose objects are the results, so that these are written and shown like those of any other.
+/// A program whose objects are the results of the algorithm, so that results are written and printed like those of kernels.
 fn interface(algorithm: Algorithm, graph: &Graph) -> Result<Validated<Program>, Error> {
     let mut program = Program::new(algorithm.name(), [1; 3]);
     for (name, element) in algorithm.results(graph.weights()) {

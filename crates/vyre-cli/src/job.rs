@@ -1,7 +1,6 @@
-//! Kernels and pipelines that are run: with what, on which device, and what that takes.
+//! Jobs of `vyre run` and `vyre bench`: a kernel or pipeline with its inputs, grid and limits.
 //!
-//! The arguments of `vyre run` and `vyre bench` describe a [`Job`]. Prepared for a device, it goes in rounds: upload, launch,
-//! download.
+//! The arguments describe a [`Job`], which is compiled for a device and executed in rounds of upload, launch and download.
 
 use std::time::{Duration, Instant};
 
@@ -22,26 +21,26 @@ use crate::reproducer;
 use crate::selection::Selection;
 use crate::source::{Parsed, Source};
 
-/// What is run, and with what.
+/// Arguments that describe a job.
 #[derive(clap::Args)]
 pub(crate) struct Input {
     #[command(flatten)]
     pub(crate) selection: Selection,
-    /// What a memory object of the kernel starts with; a result of known length starts with zeros
+    /// Initial contents of a memory object; results of known length default to zeros
     #[arg(value_name = "NAME=VALUE", value_parser = assignment)]
     bindings: Vec<(String, String)>,
     #[command(flatten)]
     grid: GridArgs,
-    /// Take the bindings, the grid and the like from the first `//@ run` line of the file
+    /// Take bindings, grid and limits from the first `//@ run` line of the file
     #[arg(long, conflicts_with_all = ["bindings", "elements", "grid", "set", "program"])]
     replay: bool,
-    /// How many loop trips all invocations together may take
+    /// Maximum number of loop trips of all invocations together
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     fuel: Option<u64>,
-    /// How long the kernel may run
+    /// Deadline of the kernel
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     timeout: Option<Duration>,
-    /// The most memory that the buffers of a pipeline may take together
+    /// Memory budget for all buffers of a pipeline together
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = bytes)]
     budget: Option<u64>,
     /// Lanes of a subgroup, on the device `reference`: a power of two up to 128
@@ -49,26 +48,26 @@ pub(crate) struct Input {
     subgroup_size: Option<u32>,
 }
 
-/// A number of bytes.
+/// Parses a number of bytes.
 pub(crate) fn bytes(text: &str) -> Result<u64, &'static str> {
-    text.parse().map_err(|_| "it is not a whole number of bytes")
+    text.parse().map_err(|_| "it is not an integer number of bytes")
 }
 
-/// Something to run, and everything that it is run with.
+/// A kernel or pipeline with inputs, grid and limits.
 pub(crate) struct Job {
     pub(crate) source: Source,
-    /// The kernel, or a program whose objects are the buffers of the pipeline that the caller sees.
+    /// The kernel, or a program whose objects are the external buffers of the pipeline.
     pub(crate) interface: Validated<Program>,
     pub(crate) inputs: Inputs,
     pub(crate) limits: Limits,
     pub(crate) subgroup_size: Option<u32>,
-    /// What the objects are bound to, as it was written.
+    /// Bindings of the objects, as written.
     pub(crate) bindings: Vec<(String, String)>,
     pub(crate) work: Work,
 }
 
 pub(crate) enum Work {
-    /// The interface itself, in so many workgroups, for so many elements.
+    /// The interface itself, in `groups` workgroups for a grid of `launched` elements.
     Kernel {
         arguments: Arguments<Slice>,
         groups: [u32; 3],
@@ -127,7 +126,7 @@ impl Input {
 }
 
 impl Job {
-    /// The elements of the grid, which arrays and images take their shape from; a pipeline has none.
+    /// Elements of the grid, which determine the shape of arrays and images; zero for a pipeline.
     pub(crate) fn launched(&self) -> [u32; 3] {
         match self.work {
             Work::Kernel { launched, .. } => launched,
@@ -135,7 +134,7 @@ impl Job {
         }
     }
 
-    /// Compiles the job for the device that is named, or for the one that it would run on.
+    /// Compiles the job for the named device, or for the default device.
     pub(crate) fn prepare(&self, registry: &Registry, device: Option<&str>) -> Result<Ready<'_>, Error> {
         let program = matches!(self.work, Work::Kernel { .. }).then_some(&self.interface);
         let choice = registry.choose(device, program)?;
@@ -169,7 +168,7 @@ impl Job {
     }
 }
 
-/// A job that a device can run at once.
+/// A job compiled for a device.
 pub(crate) struct Ready<'j> {
     job: &'j Job,
     pub(crate) choice: Choice,
@@ -181,33 +180,33 @@ pub(crate) struct Ready<'j> {
 pub(crate) enum Prepared {
     Kernel {
         dispatch: Box<Dispatch>,
-        /// Memory of each storage object, and the position of what it starts with among the inputs.
+        /// Device memory of each storage object, and the index of its initial contents among the inputs.
         buffers: Vec<(MemId, usize, Buffer)>,
         groups: [u32; 3],
     },
     Pipeline(Box<Compiled>),
 }
 
-/// What a round took. Where a device takes data in without waiting for it, some of the upload is in the launch.
+/// Times of a round. On devices with asynchronous uploads, part of the upload is counted in the launch.
 #[derive(Clone, Copy)]
 struct Round {
     upload: Duration,
-    /// Until the host knows that it is done.
+    /// From submission until the host observes completion.
     launch: Duration,
-    /// As the device says.
+    /// Execution time that the device reports.
     device: Duration,
     download: Duration,
 }
 
-/// What came of a round.
+/// Reports and results of a round.
 pub(crate) struct Done {
-    /// For each barrier group of a pipeline, the report of each launch; of a kernel, there is one.
+    /// Reports of the launches of each barrier group of a pipeline; one for a kernel.
     pub(crate) groups: Vec<Vec<Report>>,
     /// Contents of the writable objects.
     pub(crate) results: Inputs,
 }
 
-/// Returns whether a launch passed its deadline, so that nothing is known of its results.
+/// Returns whether a launch missed its deadline, which leaves its results unspecified.
 fn is_overdue(report: &Report) -> bool {
     matches!(report.outcome, Outcome::DeadlinePassed { .. })
 }
@@ -217,7 +216,7 @@ impl Done {
         self.groups.iter().flatten()
     }
 
-    /// How the first launch ended that did not run to its end, or that all did.
+    /// Outcome of the first launch that did not complete, or `Completed`.
     pub(crate) fn outcome(&self) -> Outcome {
         let mut outcomes = self.reports().map(|report| &report.outcome);
         outcomes.find(|outcome| **outcome != Outcome::Completed).cloned().unwrap_or(Outcome::Completed)
@@ -225,7 +224,7 @@ impl Done {
 }
 
 impl Ready<'_> {
-    /// Runs the job once, from its inputs on.
+    /// Runs the job once, from its inputs.
     pub(crate) fn round(&mut self) -> Result<Done, Error> {
         let Job { interface, inputs, limits, .. } = self.job;
         let (mut results, start) = (Inputs::default(), Instant::now());
@@ -237,7 +236,7 @@ impl Ready<'_> {
                 let upload = start.elapsed();
                 let report = self.choice.device.run(dispatch)?;
                 let launched = start.elapsed();
-                // After a deadline the contents are unspecified, and a device may be busy with the dispatch for long.
+                // After a deadline the contents are unspecified, and reading would wait for the dispatch to end.
                 let is_readable = !is_overdue(&report);
                 for (id, _, buffer) in buffers.iter().filter(|_| is_readable) {
                     let memory = interface.memory(*id);
@@ -275,7 +274,7 @@ impl Ready<'_> {
         &self.job.interface
     }
 
-    /// What the last round took, from the first byte to the last.
+    /// Total time of the last round.
     pub(crate) fn elapsed(&self) -> Duration {
         self.rounds.last().map_or(Duration::ZERO, |round| round.upload + round.launch + round.download)
     }
@@ -317,10 +316,10 @@ pub(crate) struct Times {
     pub(crate) worst: Duration,
 }
 
-/// What the rounds on a device took.
+/// Times of all rounds on a device.
 pub(crate) struct Statistics {
     pub(crate) device: &'static str,
-    /// The reason why the device executes a program in a slower way than others.
+    /// Reason why the device uses its portable executor, if it does.
     pub(crate) fallback: Option<String>,
     pub(crate) rounds: usize,
     pub(crate) compile: Duration,
@@ -328,7 +327,7 @@ pub(crate) struct Statistics {
 }
 
 impl Statistics {
-    /// The median time of a launch.
+    /// Median launch time.
     pub(crate) fn launch(&self) -> Duration {
         self.phases[1].1.median
     }

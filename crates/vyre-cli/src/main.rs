@@ -1,7 +1,7 @@
 //! The `vyre` command.
 //!
-//! Every verb is a module with its arguments and one function. A verb writes its results to standard output; what goes
-//! wrong is an [`Error`], which is reported here, on standard error, and decides the exit code.
+//! Each verb is a module with its arguments and one function. A verb writes its results to standard output. Its [`Error`] is printed
+//! here, on standard error, and determines the exit code.
 
 mod bench;
 mod binding;
@@ -62,21 +62,21 @@ struct Cli {
 }
 
 const NOTES: &str = "\
-To begin with: `vyre doctor` says what works here, and `vyre run --help` how kernels get their data.
+First steps: `vyre doctor` tests the devices of this machine, and `vyre run --help` shows how to bind data to a kernel.
 
-What no flag says comes from VYRE_* variables and vyre.toml: `vyre config` lists the settings. With --json, results are JSON on
-standard output, and errors on standard error. NO_COLOR turns colors off; where there is no terminal, there are none, and no progress bars.
+Defaults of flags come from VYRE_* variables and vyre.toml: `vyre config` lists the settings. With --json, results are JSON on
+standard output, and errors are JSON on standard error. Colors and progress bars appear on terminals only; NO_COLOR disables colors.
 
 Exit codes:
-   0  it worked
-   1  the kernel trapped, a pass broke it, or a result is wrong
-   2  the command line, a binding or a data file is wrong
-   3  the .vyre file is wrong
-   4  there is no such device
-   5  the kernel ran out of fuel or time
+   0  success
+   1  the kernel trapped, a result or a check failed, or a pass broke the program
+   2  invalid command line, binding or data file
+   3  invalid .vyre file
+   4  no such device
+   5  out of fuel, or past the deadline
   70  a bug in vyre
- 130  it was interrupted
- 143  it was ended by SIGTERM";
+ 130  interrupted
+ 143  ended by SIGTERM";
 
 #[derive(Subcommand)]
 enum Verb {
@@ -106,39 +106,39 @@ fn main() -> ExitCode {
     ExitCode::from(guard(command))
 }
 
-/// Without a session of a desktop, a layer that Mesa adds to Vulkan complains on standard error that there is none. Its own switch leaves
-/// it out, unless it was asked to do something: vyre chooses the GPU itself.
+/// Disables Mesa's device-selection layer for Vulkan where there is no desktop session, because the layer then prints an error. It stays
+/// enabled if one of its variables is set. vyre selects the GPU itself.
 #[allow(unsafe_code)]
 fn quieten_drivers() {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let has_session = variable("XDG_RUNTIME_DIR").is_some_and(|folder| folder.is_absolute());
-    let is_asked = ["MESA_VK_DEVICE_SELECT", "NODEVICE_SELECT"].into_iter().any(|name| variable(name).is_some());
-    if cfg!(target_os = "linux") && !has_session && !is_asked {
+    let is_configured = ["MESA_VK_DEVICE_SELECT", "NODEVICE_SELECT"].into_iter().any(|name| variable(name).is_some());
+    if cfg!(target_os = "linux") && !has_session && !is_configured {
         // SAFETY: no thread has been started yet.
         unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
     }
 }
 
-/// Turns a panic into a request to report it.
+/// Prints a panic as an internal error, and returns its exit code.
 fn guard(body: impl FnOnce() -> u8 + std::panic::UnwindSafe) -> u8 {
     std::panic::set_hook(Box::new(|panic| {
         let _ = writeln!(
             terminal::stderr(),
-            "error: a bug in vyre: {panic}\n  = help: please report it, with this message, the command and its files"
+            "error: a bug in vyre: {panic}\n  = help: please report it with this message, the command line and the input files"
         );
     }));
     std::panic::catch_unwind(body).unwrap_or(INTERNAL)
 }
 
 fn command() -> u8 {
-    // Also where the command line cannot be read.
+    // Looked up before parsing, so that errors of the command line itself are JSON too.
     let json = std::env::args_os().any(|argument| argument == "--json");
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(message) => {
             let error = match message.use_stderr() {
                 true => Error::Usage { message },
-                // Help and version come this way, too.
+                // `--help` and `--version` arrive as errors of clap.
                 false => match message.print().and_then(|()| std::io::stdout().flush()) {
                     Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Error::Stdout(error),
                     _ => return 0,
@@ -172,7 +172,7 @@ fn command() -> u8 {
         Verb::Generate(args) => generate::run(args, &mut stdout).map(|()| 0),
         Verb::Shrink(args) => shrink::run(args, &mut stdout).map(|()| 0),
     };
-    // What was written before an error stands before it, and is complete.
+    // Output precedes the error message.
     let flushed = stdout.flush().map_err(Error::Stdout);
     match result.and_then(|code| flushed.map(|()| code)) {
         Ok(code) => code,

@@ -1,4 +1,4 @@
-//! `vyre man` and `vyre completions`: what other programs want to know about the command line.
+//! `vyre man` and `vyre completions`: man pages and shell completions.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -13,18 +13,18 @@ use crate::outputs::{self, Target};
 use crate::print::Output;
 use crate::stdout::Stdout;
 
-/// Print the manual page, or write one for each verb
+/// Print the man page, or write one page per verb
 #[derive(clap::Args)]
 pub(crate) struct Pages {
-    /// The folder to write all pages to, instead of printing the first one
+    /// Folder to write all pages to
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Print one JSON object instead: the page as `text`; with --out, the `files`
+    /// Print one JSON object: the page as `text`; with --out, the `files`
     #[arg(long)]
     json: bool,
 }
 
-/// Print a script by which a shell completes commands
+/// Print the completion script of a shell
 #[derive(clap::Args)]
 #[command(after_help = INSTALL)]
 pub(crate) struct Completions {
@@ -48,7 +48,7 @@ pub(crate) fn pages(args: &Pages, stdout: &mut Stdout) -> Result<(), Error> {
     std::fs::create_dir_all(folder).map_err(unwritable)?;
     let (mut commands, mut files, mut written) = (vec![&command], Vec::new(), Vec::new());
     while let Some(command) = commands.pop() {
-        // Every verb has `help` below it, which says what the pages say.
+        // The `help` subcommands repeat the pages.
         commands.extend(command.get_subcommands().filter(|command| command.get_name() != "help"));
         let (name, contents) = page(command);
         files.push(folder.join(name));
@@ -64,7 +64,7 @@ pub(crate) fn pages(args: &Pages, stdout: &mut Stdout) -> Result<(), Error> {
 fn page(command: &Command) -> (String, Vec<u8>) {
     let (man, mut contents) = (Man::new(command.clone()), Vec::new());
     man.render(&mut contents).expect("memory can be written to");
-    // What stands below the help of a verb has another name there.
+    // clap_mangen calls the text after the options EXTRA.
     let contents = String::from_utf8_lossy(&contents).replace("\n.SH EXTRA\n", "\n.SH NOTES\n");
     (man.get_filename(), contents.into_bytes())
 }

@@ -1,4 +1,4 @@
-//! `vyre megakernel`: a queue of small work items, drained by few launches.
+//! `vyre megakernel`: demo, benchmark and monitor of a queue of small work items.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
@@ -30,48 +30,48 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// Run items of many operations and sizes, and show what becomes of them
+    /// Run a mix of items of many ops and sizes, and print throughput, latency and kernels
     Demo(Workload),
-    /// Compare the same items with one launch for each of them
+    /// Compare the same items with one launch per item
     Bench(Workload),
-    /// Watch a session that three tenants keep busy: what waits, what workers do, and who gets how much of them
+    /// Monitor a session of three tenants: queue, workers, and the share of each tenant
     Top(Top),
 }
 
 #[derive(clap::Args)]
 struct Top {
-    /// End after so many seconds, not only when it is interrupted or nobody reads what it prints
+    /// Stop after N seconds [default: when interrupted, or when standard output is closed]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     seconds: Option<u64>,
-    /// Print what there is to see once; so is text where there is no terminal
+    /// Print one report and exit; this is the default for text if standard output is not a terminal
     #[arg(long)]
     once: bool,
-    /// Where to run it: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
+    /// Device to run on; `vyre devices` lists the devices [default: VYRE_DEVICE, or the fastest]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Print one JSON object instead of text whenever there is something new to see, each in a line
+    /// Print one JSON object per line and refresh instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Most of the memory that items take is that of the hits they report.
+/// Maximum of `--items`, which bounds the memory of the demo: about 500 bytes per item, mostly for hits.
 const MOST_ITEMS: i64 = 10_000_000;
 
 #[derive(clap::Args)]
 struct Workload {
-    /// How many items there are, up to 10000000; each takes about 500 bytes of memory
+    /// Number of items, up to 10000000; each takes about 500 bytes of memory
     #[arg(long, value_name = "N", default_value_t = 200_000, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=MOST_ITEMS))]
     items: u32,
-    /// Which items: the same seed gives the same ones
+    /// Seed of the mix of items
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = count)]
     seed: u64,
-    /// Where to run them: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
+    /// Device to run on; `vyre devices` lists the devices [default: VYRE_DEVICE, or the fastest]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
-    /// Write what the host and each worker did and when to a file that Perfetto and chrome://tracing open
+    /// Write a timeline of the host and each worker for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Write an HTML page: throughput, latency percentiles, the decisions for each slice with their reasons, the passes of each kernel,
@@ -81,7 +81,7 @@ struct Workload {
 }
 
 impl Args {
-    /// The files for what happened when, and for a page.
+    /// Files of `--trace` and `--html`.
     pub(crate) fn files(&self) -> [Option<&Path>; 2] {
         match &self.verb {
             Verb::Demo(workload) | Verb::Bench(workload) => [workload.trace.as_deref(), workload.html.as_deref()],
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let (demo, first, report, one_by_one) = watch(reproducer, || {
         let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
         let items = demo.mixes[0].items(&programs, workload.items as usize, workload.seed);
-        // Kernels are compiled while the first items are interpreted.
+        // During the first drain, kernels are compiled in the background and items are interpreted until then.
         let first = demo.drain("first", &items)?;
         demo.session.finish_compiling();
         let report = demo.drain("second", &items)?;
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 
 struct Demo {
     session: Session,
-    /// Of each tenant.
+    /// Workload of each tenant.
     mixes: Vec<Mix>,
 }
 
@@ -172,7 +172,7 @@ impl Demo {
         Ok(Demo { session, mixes })
     }
 
-    /// Executes all items, in as many drains as it takes to report what they find.
+    /// Executes all items, in as many drains as their hits need.
     fn drain(&mut self, which: &str, items: &[WorkItem]) -> Result<Report, Error> {
         let _span = tracing::info_span!("drain", which).entered();
         let pushed = self.session.submit(items);
@@ -186,7 +186,7 @@ impl Demo {
 }
 
 impl Demo {
-    /// What the same items take with a launch for each of them; a part of them is enough to know.
+    /// Time of the same items with one launch per item, extrapolated from the first 2000.
     fn one_by_one(
         &self,
         device: &Device,
@@ -229,10 +229,10 @@ impl Demo {
     }
 }
 
-/// What the tenants of `top` are due.
+/// Weights of the tenants of `top`.
 const WEIGHTS: [u32; 3] = [1, 2, 4];
 
-/// How often there is something new to see.
+/// Refresh interval.
 const TICK: Duration = Duration::from_millis(250);
 
 fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
@@ -247,7 +247,7 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
         for (id, mix) in (0..).zip(&mixes) {
             let producer = session.tenant(id)?.producer();
             let items = mix.items(&programs, 10_000, u64::from(id) + 1);
-            // All priorities, until nobody takes items any more.
+            // Cycles through all priorities until the session is shut down.
             scope.spawn(move || {
                 let parts = items.chunks(500).cycle().zip(Priority::ALL.into_iter().cycle());
                 parts
@@ -256,22 +256,22 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
             });
         }
         let mut ticks = 0;
-        // Since it began: what a tenant had too much of one moment it gets less of in the next ones.
-        let mut had = [Duration::ZERO; WEIGHTS.len()];
+        // Device time per tenant since the start, because fair queueing balances shares over time, not within a refresh.
+        let mut used = [Duration::ZERO; WEIGHTS.len()];
         let result = loop {
             let report = match tick(&mut session) {
                 Ok(report) => report,
                 Err(error) => break Err(error),
             };
             ticks += 1;
-            had.iter_mut().zip(&report.tenants).for_each(|(had, usage)| *had += usage.time);
-            // Where it is seen only once, kernels are compiled first.
+            used.iter_mut().zip(&report.tenants).for_each(|(used, usage)| *used += usage.time);
+            // A single report is printed after kernels have been compiled.
             if once && ticks < 8 {
                 continue;
             }
             let shown = match args.json {
-                true => format!("{}\n", seen(choice.name, &session, &report, had)),
-                false => screen(choice.name, &session, &report, had),
+                true => format!("{}\n", status(choice.name, &session, &report, used)),
+                false => screen(choice.name, &session, &report, used),
             };
             let cleared = if once || args.json { Ok(()) } else { stdout.clear_screen() };
             let written = cleared.and_then(|()| stdout.write_all(shown.as_bytes())).and_then(|()| stdout.flush());
@@ -282,14 +282,14 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
                 break Ok(());
             }
         };
-        // Who waits for a place in the queue is told that there will be none.
+        // Wakes producers that wait for a queue slot.
         session.canceller().cancel();
         drop(session.shutdown());
         result
     })
 }
 
-/// What a session does until there is something new to see.
+/// Drains the queue for one refresh interval.
 fn tick(session: &mut Session) -> Result<Report, Error> {
     let mut report = session.drain()?;
     while report.elapsed < TICK {
@@ -298,15 +298,15 @@ fn tick(session: &mut Session) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// What is to be seen of a session after some drains, for `--json`.
-fn seen(device: &str, session: &Session, report: &Report, had: [Duration; WEIGHTS.len()]) -> serde_json::Value {
+/// Status of a session as JSON.
+fn status(device: &str, session: &Session, report: &Report, used: [Duration; WEIGHTS.len()]) -> serde_json::Value {
     let mut object: serde_json::Value = report.to_json().parse().expect("a report is an object");
     object["device"] = device.into();
-    let tenants = report.tenants.iter().zip(WEIGHTS).zip(had);
+    let tenants = report.tenants.iter().zip(WEIGHTS).zip(used);
     object["tenants"] = tenants
-        .map(|((usage, weight), had)| {
+        .map(|((usage, weight), used)| {
             json!({
-                "weight": weight, "had_ns": had.as_nanos() as u64, "items": usage.items,
+                "weight": weight, "used_ns": used.as_nanos() as u64, "items": usage.items,
                 "queued": usage.queued, "failures": usage.failures,
             })
         })
@@ -322,8 +322,8 @@ fn seen(device: &str, session: &Session, report: &Report, had: [Duration; WEIGHT
     object
 }
 
-/// The same as a screen.
-fn screen(device: &str, session: &Session, report: &Report, had: [Duration; WEIGHTS.len()]) -> String {
+/// Status of a session as text.
+fn screen(device: &str, session: &Session, report: &Report, used: [Duration; WEIGHTS.len()]) -> String {
     let mut text = String::new();
     let seconds = report.elapsed.as_secs_f64().max(1e-9);
     let queued: usize = report.tenants.iter().map(|usage| usage.queued).sum();
@@ -342,28 +342,28 @@ fn screen(device: &str, session: &Session, report: &Report, had: [Duration; WEIG
     let counted = report.priority;
     let _ = writeln!(
         text,
-        "{} items came before more urgent ones, {} were put back, the oldest had waited for {} slices",
+        "aging promoted {} items, {} were requeued, the oldest waited for {} slices",
         counted.aged_promotions, counted.requeues, counted.oldest_age
     );
     if let Some(tuner) = session.tuner() {
         let tune::Settings { width, jit, batch, .. } = tuner.settings();
         let state = if tuner.is_settled() { "tuned to" } else { "trying" };
-        let jit = if jit == tune::NEVER { "never compiled".into() } else { format!("compiled from {jit} on") };
+        let jit = if jit == tune::NEVER { "never compiled".into() } else { format!("compiled from {jit} items") };
         let _ = writeln!(text, "{state} workgroups of {width}, slices of {batch}, {jit}");
     }
     let _ = writeln!(
         text,
         "\n{:10} {:>7} {:>7} {:>10} {:>9} {:>9}",
-        "tenant", "due", "had", "items/s", "queued", "failures"
+        "tenant", "share", "used", "items/s", "queued", "failures"
     );
-    let total = had.iter().sum::<Duration>().as_secs_f64().max(1e-9);
+    let total = used.iter().sum::<Duration>().as_secs_f64().max(1e-9);
     let weights: u32 = WEIGHTS.iter().sum();
-    for (((id, usage), weight), had) in report.tenants.iter().enumerate().zip(WEIGHTS).zip(had) {
-        let due = 100.0 * f64::from(weight) / f64::from(weights);
-        let had = 100.0 * had.as_secs_f64() / total;
+    for (((id, usage), weight), used) in report.tenants.iter().enumerate().zip(WEIGHTS).zip(used) {
+        let share = 100.0 * f64::from(weight) / f64::from(weights);
+        let used = 100.0 * used.as_secs_f64() / total;
         let rate = usage.items as f64 / seconds;
-        let _ =
-            writeln!(text, "{id:<10} {due:>5.1} % {had:>5.1} % {rate:>10.0} {:>9} {:>9}", usage.queued, usage.failures);
+        let (queued, failures) = (usage.queued, usage.failures);
+        let _ = writeln!(text, "{id:<10} {share:>5.1} % {used:>5.1} % {rate:>10.0} {queued:>9} {failures:>9}");
     }
     let _ = writeln!(text, "\n{:24} {:>10}", "operation", "items/s");
     for (name, items) in &report.ops {
@@ -399,7 +399,7 @@ fn show(
     )?;
     writeln!(
         stdout,
-        "  {} launches between {} barriers took {:.0} ms of it; {} items waited for counters instead",
+        "  {} launches in {} barrier groups took {:.0} ms; {} items ordered by counters",
         report.launches,
         report.groups,
         milliseconds(report.device),
@@ -418,15 +418,10 @@ fn show(
     }
     writeln!(stdout, "  {} items fused into windows, {} redundant items pruned", report.fused, report.pruned)?;
     writeln!(stdout, "  {} hits, {} failures", report.hits.len(), report.failures.len())?;
-    writeln!(
-        stdout,
-        "  the first time: {:.0} ms, {} items were interpreted",
-        milliseconds(first.elapsed),
-        first.interpreted
-    )?;
+    writeln!(stdout, "  first drain: {:.0} ms, {} items interpreted", milliseconds(first.elapsed), first.interpreted)?;
     if let Some(one_by_one) = one_by_one {
         let ratio = one_by_one.as_secs_f64() / report.elapsed.as_secs_f64().max(1e-9);
-        writeln!(stdout, "one launch for each item: {:.0} ms, {ratio:.1} times as long", milliseconds(one_by_one))?;
+        writeln!(stdout, "one launch per item: {:.0} ms, {ratio:.1} times as long", milliseconds(one_by_one))?;
     }
     writeln!(stdout)?;
     let mut kernels: Vec<_> = report.kernels.iter().collect();

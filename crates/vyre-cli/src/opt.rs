@@ -1,6 +1,6 @@
-//! `vyre opt`: what the optimizer makes of a program, and how.
+//! `vyre opt`: runs the optimizer on a program.
 //!
-//! The program goes to standard output, or to a file, and nothing else does: what is said about it goes to standard error.
+//! Standard output, or the file of `--out`, carries the program only. Reports, timings and dumps go to standard error.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,47 +29,46 @@ use crate::{outputs, terminal};
 pub(crate) struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// Run these passes once, `a,b`, or until none has anything to do, `fixpoint(a,b)`, instead of those that are selected
+    /// Run these passes instead of the selected ones: once, `a,b`, or to a fixed point, `fixpoint(a,b)`
     #[arg(long, value_name = "PIPELINE", conflicts_with = "profile")]
     passes: Option<String>,
-    /// What to select passes for
+    /// Optimization profile
     #[arg(long, value_name = "NAME", default_value = Profile::Release.name(), value_parser = Profile::ALL.map(Profile::name))]
     profile: String,
-    /// Leave a pass out
+    /// Leave out a pass
     #[arg(long, value_name = "PASS")]
     disable: Vec<String>,
-    /// Stop after so many changes: halving finds the change that does harm
+    /// Stop after N changes, to bisect a miscompilation
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     bisect: Option<u64>,
-    /// Validate the program after every pass, not only in the end
+    /// Validate the program after every pass, not only at the end
     #[arg(long)]
     validate: bool,
-    /// Show the program after a pass, after `all` of them, or after each that `changed` something, on standard error
+    /// Print the program after a pass, after `all` passes, or after those that `changed` it, to standard error
     #[arg(long, value_name = "PASS|all|changed")]
     print_after: Option<String>,
-    /// Show how long each pass took, on standard error
+    /// Print the time of each pass to standard error
     #[arg(long)]
     timing: bool,
-    /// Show what each change did to the measures of the program, on standard error
+    /// Print cost and measures after each change to standard error
     #[arg(long)]
     report: bool,
-    /// Print one JSON object with all there is to say about it, and the program as `text`, or as `hex` with --wire; with --out, the `file`
+    /// Print one JSON object with report, timing and the program as `text`, or as `hex` with --wire; with --out, the `file`
     #[arg(long)]
     json: bool,
     /// Print the binary form
     #[arg(long)]
     wire: bool,
-    /// The file to write, instead of standard output, which is `-`
+    /// Output file; `-` is standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 const NOTES: &str = "\
-`vyre check --explain passes` lists the passes. Without --passes, they are selected by the shape of the program alone; `vyre explain`
-also takes into account how long its dispatches took. The report shows the passes as a pipeline that --passes takes.
+`vyre check --explain passes` lists the passes. Without --passes, they are selected by the shape of the program; `vyre explain` also uses
+the recorded times of its dispatches. --report prints the pipeline in the syntax of --passes.
 
-A pass that makes an invalid program is a bug: the exit code is 1, and a file that reproduces it is written to the folder for
-temporary files.
+A pass that makes a program invalid is a bug: the exit code is 1, and a reproducer is written to the temporary folder.
 
 Example:
   vyre opt examples/kernels/matmul.vyre --report --disable unroll_loops";
@@ -82,7 +81,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let options = Options {
         validate_each: args.validate || Options::default().validate_each,
         max_changes: args.bisect.map(|changes| usize::try_from(changes).unwrap_or(usize::MAX)),
-        // What does not come to an end is shown all the same, with a warning.
+        // A pipeline that does not converge is a warning, not an error.
         strict: false,
         dump: shown.dump(),
         ..Options::default()
@@ -90,7 +89,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let mut stderr = terminal::stderr();
     let mut show = |snapshot: optimizer::Snapshot<'_>| {
         if shown.shows(snapshot.pass) {
-            let changed = if snapshot.changed { "" } else { ", which changed nothing" };
+            let changed = if snapshot.changed { "" } else { ", unchanged" };
             let _ = writeln!(
                 stderr,
                 "// after {} in round {}{changed}\n{}",
@@ -134,14 +133,14 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         let rounds = report.iterations;
         let _ = writeln!(
             said,
-            "warning: the passes did not come to an end in {rounds} rounds; the last change was by `{pass}`"
+            "warning: the passes did not reach a fixed point in {rounds} rounds; the last change was by `{pass}`"
         );
     }
     let _ = stderr.write_all(said.as_bytes());
     save(&bytes, target.as_ref(), stdout)
 }
 
-/// The passes that are asked for.
+/// The pipeline of `--passes`, or the selected one, without disabled passes.
 fn pipeline(args: &Args, program: &Validated<Program>) -> Result<Pipeline, Error> {
     let registry = Registry::standard();
     let mut pipeline = match &args.passes {
@@ -158,12 +157,12 @@ fn pipeline(args: &Args, program: &Validated<Program>) -> Result<Pipeline, Error
     Ok(pipeline)
 }
 
-/// The profile of a name that clap has accepted.
+/// Returns the profile of a name that clap has validated.
 pub(crate) fn profile(name: &str) -> Profile {
     Profile::ALL.into_iter().find(|profile| profile.name() == name).expect("clap accepts only names of profiles")
 }
 
-/// After which passes the program is shown.
+/// Passes after which the program is printed.
 enum Shown {
     Nothing,
     All,
@@ -198,7 +197,7 @@ impl Shown {
     }
 }
 
-/// Runs passes. For one that breaks the program, a file is written that shows how.
+/// Runs passes. If one breaks the program, writes a reproducer.
 fn optimize(
     program: &Validated<Program>,
     pipeline: &Pipeline,
@@ -210,7 +209,7 @@ fn optimize(
     };
     let error = match run(options, observer) {
         Ok(done) => return Ok(done),
-        // Which pass it was is known for sure only if each is looked at.
+        // Validation after each pass identifies the pass.
         Err(vyre_foundation::Error::PassBroke { .. }) if !options.validate_each => {
             let careful = Options { validate_each: true, dump: Dump::None, ..options.clone() };
             match run(&careful, &mut |_| {}) {
@@ -224,7 +223,7 @@ fn optimize(
         vyre_foundation::Error::PassBroke { ref pass, ref before, .. } => {
             let (before, pipeline) = match text::parse(before).and_then(validate::module) {
                 Ok(_) => (before.clone(), pass.clone()),
-                // Between passes, accesses may be known to be outside of their object; that is not a program to start from.
+                // An intermediate program may have accesses that are known to be out of bounds, which the validator rejects in files.
                 Err(_) => (program.to_string(), pipeline.to_string()),
             };
             let error = Error::Broke { pass: pass.clone(), error: error.clone() };
@@ -238,7 +237,7 @@ fn optimize(
 /// Short names of the measures, in their order.
 const COLUMNS: [&str; 9] = ["nodes", "static", "instrs", "memory", "atomic", "flow", "live", "allocs", "heap"];
 
-/// The pipeline, the measures after each change, what was refused, and the sum of it.
+/// Text of `--report`: the pipeline, measures after each change, refused changes, and totals.
 fn describe(pipeline: &Pipeline, report: &Report) -> String {
     let mut text = format!("pipeline: {pipeline}\n\n{:<22}{:>5}{:>9}", "after", "round", "cost");
     let row = |text: &mut String, name: &str, round: String, cost: u64, measures: &Measures| {
@@ -256,7 +255,7 @@ fn describe(pipeline: &Pipeline, report: &Report) -> String {
     for metric in report.metrics.iter().filter(|metric| metric.changed()) {
         row(&mut text, metric.pass, (metric.iteration + 1).to_string(), metric.cost, &metric.after);
     }
-    row(&mut text, "(in the end)", String::new(), report.cost_after, &report.after);
+    row(&mut text, "(optimized)", String::new(), report.cost_after, &report.after);
     text.push('\n');
     for metric in &report.metrics {
         if let Verdict::Refused { before, after } = metric.verdict {
@@ -272,7 +271,7 @@ fn describe(pipeline: &Pipeline, report: &Report) -> String {
     text
 }
 
-/// Runs, changes and time of one pass.
+/// Executions, changes and total time of a pass.
 #[derive(Clone, Copy, Default)]
 struct Time {
     runs: usize,
@@ -291,7 +290,7 @@ fn times(report: &Report) -> BTreeMap<&'static str, Time> {
     times
 }
 
-/// How long each pass took, the longest first.
+/// Text of `--timing`, longest pass first.
 fn timing(report: &Report) -> String {
     let mut times: Vec<(&str, Time)> = times(report).into_iter().collect();
     times.sort_by_key(|(_, time)| std::cmp::Reverse(time.ns));
@@ -306,7 +305,7 @@ fn timing(report: &Report) -> String {
         row(name, time);
     }
     let sum = |of: fn(&Time) -> usize| times.iter().map(|(_, time)| of(time)).sum();
-    row("together", Time { runs: sum(|time| time.runs), changes: sum(|time| time.changes), ns: total });
+    row("total", Time { runs: sum(|time| time.runs), changes: sum(|time| time.changes), ns: total });
     text
 }
 
@@ -366,7 +365,7 @@ mod tests {
     use super::optimize;
     use crate::error::Error;
 
-    /// Forgets that values are defined before they are used.
+    /// A broken pass that deletes definitions of used values.
     static BREAKS: Pass = Pass {
         metadata: Metadata::new("breaks_everything", Phase::Cleanup, Family::Scalar),
         speculative: false,
@@ -394,7 +393,7 @@ mod tests {
             assert_eq!(*command, format!("vyre opt {} --passes breaks_everything --validate", path.display()));
             let contents = std::fs::read_to_string(path).unwrap();
             assert!(contents.starts_with(&format!("// {command}\n")), "{contents}");
-            assert_eq!(text::parse(&contents), text::parse(source), "it is the program that the pass was given");
+            assert_eq!(text::parse(&contents), text::parse(source), "the reproducer is the input of the pass");
             std::fs::remove_file(path).unwrap();
         }
     }

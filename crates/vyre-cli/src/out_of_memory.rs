@@ -1,9 +1,8 @@
 //! Exit code of a process that runs out of memory.
 //!
-//! Allocations whose size comes from outside are fallible where they are made, and fail with an error. Any other, such as a string
-//! that grows, makes the standard library abort when the system has no memory left (`ulimit -v`). The allocator of this command
-//! notes that an allocation has failed; the handler of SIGABRT then reports it and exits with the code of that error, where it would
-//! end in a crash otherwise.
+//! Allocations whose size depends on input are fallible and return errors. Any other failed allocation, such as of a growing string, makes
+//! the standard library abort (for example under `ulimit -v`). The global allocator records failed allocations; the handler of SIGABRT then
+//! prints an error and exits with its code instead of a crash.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,18 +11,18 @@ use std::io::Write as _;
 use crate::error::OUT_OF_MEMORY;
 
 #[global_allocator]
-static ALLOCATOR: Noting = Noting;
+static ALLOCATOR: RecordingAllocator = RecordingAllocator;
 
 thread_local! {
-    /// Bytes of the last allocation of this thread that failed.
+    /// Bytes of the last failed allocation of this thread.
     static FAILED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The allocator of the system, which notes failures.
-struct Noting;
+/// The system allocator, recording failures.
+struct RecordingAllocator;
 
-impl Noting {
-    fn note(start: *mut u8, bytes: usize) -> *mut u8 {
+impl RecordingAllocator {
+    fn record(start: *mut u8, bytes: usize) -> *mut u8 {
         if start.is_null() {
             FAILED.set(bytes);
         }
@@ -31,23 +30,23 @@ impl Noting {
     }
 }
 
-// SAFETY: every call is passed on to the allocator of the system, with the same arguments and result. Noting a failure neither
-// allocates nor unwinds: the cell is constant data of the thread without a destructor.
+// SAFETY: every call is forwarded to the system allocator with the same arguments and result. Recording a failure neither allocates nor
+// unwinds: the cell is a constant-initialized thread local without a destructor.
 #[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Noting {
+unsafe impl GlobalAlloc for RecordingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of this function, which is the same.
-        Noting::note(unsafe { System.alloc(layout) }, layout.size())
+        // SAFETY: the caller upholds the same contract.
+        RecordingAllocator::record(unsafe { System.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
-        Noting::note(unsafe { System.alloc_zeroed(layout) }, layout.size())
+        RecordingAllocator::record(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as above.
-        Noting::note(unsafe { System.realloc(start, layout, size) }, size)
+        RecordingAllocator::record(unsafe { System.realloc(start, layout, size) }, size)
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
@@ -56,7 +55,7 @@ unsafe impl GlobalAlloc for Noting {
     }
 }
 
-/// Ends the process with an error if the thread aborts because an allocation has failed. For handlers of SIGABRT.
+/// Exits with an error if an allocation of this thread has failed. Async-signal-safe, for handlers of SIGABRT.
 #[allow(unsafe_code)]
 pub(crate) fn exit_if_failed() {
     let bytes = FAILED.get();
@@ -68,29 +67,29 @@ pub(crate) fn exit_if_failed() {
     let mut rest = text.as_mut_slice();
     let _ = writeln!(
         rest,
-        "error[{code}]: there is no memory left: {bytes} bytes could not be allocated\n  = help: free memory, raise its limit, or \
-         work in smaller pieces"
+        "error[{code}]: out of memory: {bytes} bytes could not be allocated\n  = help: free memory, raise the memory limit \
+         (`ulimit -v`), or split the work into smaller parts"
     );
     let unused = rest.len();
     let length = text.len() - unused;
-    // SAFETY: the text has that length, and handlers of signals may call both functions.
+    // SAFETY: the text has that length, and both functions are async-signal-safe.
     unsafe {
         libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), length);
         libc::_exit(i32::from(exit_code));
     }
 }
 
-/// Installs a handler of SIGABRT that does nothing else. [Crashes](crate::crash) replace it by one that does more.
+/// Installs a handler of SIGABRT for failed allocations. [`crate::crash::arm`] replaces it by one that also handles crashes.
 #[allow(unsafe_code)]
 pub(crate) fn arm() {
     extern "C" fn aborted(signal: libc::c_int) {
         exit_if_failed();
-        // SAFETY: handlers of signals may call it. The signal has its own effect now.
+        // SAFETY: `raise` is async-signal-safe. The default action applies now.
         unsafe { libc::raise(signal) };
     }
     let handler: extern "C" fn(libc::c_int) = aborted;
-    // SAFETY: all zeros are a valid `sigaction`, whose set of signals is empty. The handler has the type that is expected without
-    // `SA_SIGINFO`, and calls nothing that a handler may not call.
+    // SAFETY: all zeros are a valid `sigaction` with an empty signal mask. The handler has the type required without `SA_SIGINFO`, and calls
+    // async-signal-safe functions only.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as libc::sighandler_t;

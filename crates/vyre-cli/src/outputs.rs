@@ -1,8 +1,8 @@
-//! Where results go: the files of `--out`, `--html` and `--trace`.
+//! Output files of `--out`, `--html` and `--trace`, written atomically.
 //!
-//! Everything that can be known to fail is found by [`Outputs::plan`] or [`Target::find`], before any work is done. Files are
-//! written by [`Outputs::save`] or [`Target::write`] after it has succeeded: beside their targets first, then all of them are
-//! renamed, so that no target is ever half-written.
+//! [`Outputs::plan`] and [`Target::find`] report predictable errors before any work is done. After the work has succeeded,
+//! [`Outputs::save`] and [`Target::write`] write temporary files beside the targets and then rename all of them, so that no target is ever
+//! half-written.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write as _};
@@ -17,15 +17,15 @@ use crate::data::{Encoding, Format};
 use crate::error::Error;
 use crate::interrupt::{Unfinished, uninterrupted};
 
-/// What is done with the results.
+/// Destinations of the results.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs<'p> {
     files: Vec<Output<'p>>,
-    /// The objects that are printed.
+    /// Objects printed to standard output.
     pub(crate) printed: Vec<&'p Memory>,
 }
 
-/// One object that is written to a file.
+/// Output file of an object.
 #[derive(Debug)]
 struct Output<'p> {
     memory: &'p Memory,
@@ -34,7 +34,7 @@ struct Output<'p> {
 }
 
 impl<'p> Outputs<'p> {
-    /// Looks at the `NAME=TARGET` pairs. `launched` are the elements of the grid.
+    /// Checks the `NAME=TARGET` pairs. `launched` are the elements of the grid.
     pub(crate) fn plan(
         pairs: &[(String, String)],
         program: &'p Validated<Program>,
@@ -69,19 +69,19 @@ impl<'p> Outputs<'p> {
         Ok(outputs)
     }
 
-    /// Path and shape of each file, unless standard output may carry results.
+    /// Path and shape of each file; nothing if results are written to standard output.
     pub(crate) fn saved(&self) -> impl Iterator<Item = (&Path, String)> {
         let is_data = !self.printed.is_empty() || self.files.iter().any(|output| output.target.special);
         let files = self.files.iter().filter(move |_| !is_data);
         files.map(|output| (output.target.given.as_path(), output.encoding.shape(output.memory.element)))
     }
 
-    /// The files that an object is written to.
+    /// Output files of an object.
     pub(crate) fn files_of(&self, name: &str) -> impl Iterator<Item = &Path> {
         self.files.iter().filter(move |output| output.memory.name == name).map(|output| output.target.given.as_path())
     }
 
-    /// Writes the files.
+    /// Writes all files.
     pub(crate) fn save(&self, inputs: &Inputs) -> Result<(), Error> {
         let mut written = Vec::new();
         for Output { memory, encoding, target } in &self.files {
@@ -93,7 +93,7 @@ impl<'p> Outputs<'p> {
     }
 }
 
-/// Writes files, all of them or none.
+/// Writes all files or none.
 pub(crate) fn write(files: &[(Target, Vec<u8>)]) -> Result<(), Error> {
     let mut written = Vec::new();
     for (target, bytes) in files {
@@ -106,17 +106,17 @@ fn replace(written: &[(Option<Unfinished>, &Target)]) -> Result<(), Error> {
     uninterrupted(|| written.iter().try_for_each(|(temporary, target)| target.replace(temporary.as_ref())))
 }
 
-/// The one file of a verb, if there is to be one: `-` is standard output, as if no file was named.
+/// The file of `--out`; `None` for `-`, which is standard output.
 pub(crate) fn target(file: Option<&Path>) -> Result<Option<Target>, Error> {
     file.filter(|file| *file != Path::new("-")).map(Target::find).transpose()
 }
 
-/// The objects that hold the results of a program.
+/// Writable storage objects of a program.
 pub(crate) fn results(program: &Program) -> impl Iterator<Item = &Memory> {
     program.memories().values().filter(|memory| matches!(memory.space, Space::Storage(_)) && memory.writable())
 }
 
-/// The result with this name.
+/// The result of a name.
 pub(crate) fn result<'p>(program: &'p Program, name: &str) -> Result<&'p Memory, Error> {
     let known = || results(program).map(|memory| memory.name.clone()).collect();
     let Some(id) = program.memory_named(name) else {
@@ -125,41 +125,41 @@ pub(crate) fn result<'p>(program: &'p Program, name: &str) -> Result<&'p Memory,
     let memory = program.memory(id);
     let what = match memory.space {
         Space::Storage(Access::Write | Access::ReadWrite) => return Ok(memory),
-        Space::Storage(Access::Read) => "only read",
-        Space::Storage(Access::Constant) => "an array of uniforms",
+        Space::Storage(Access::Read) => "a read-only input",
+        Space::Storage(Access::Constant) => "a uniform array",
         Space::Uniform => "a uniform",
-        Space::Workgroup => "an array of a workgroup",
-        Space::Private => "an array of an invocation",
+        Space::Workgroup => "a workgroup array",
+        Space::Private => "a private array",
     };
     Err(Error::NotAResult { name: name.into(), what, known: known() })
 }
 
-/// A file that can be written.
+/// A writable output file.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// The path, as it was given.
+    /// Path as given.
     given: PathBuf,
-    /// The path without links: equal for equal files.
+    /// Canonical path: equal for equal files.
     place: PathBuf,
-    /// Whether it is there and no file, such as a pipe, or a file that is open already: that is written to as it is.
+    /// Written in place instead of replaced: an existing pipe or device, or an open file descriptor.
     special: bool,
-    /// How a file begins that may be replaced.
+    /// Required prefix of a file that may be replaced.
     begins: &'static str,
 }
 
 impl Target {
-    /// Finds out whether a file can be written, by writing an empty one beside it.
+    /// Checks that a file can be written, by creating an empty file beside it.
     pub(crate) fn find(path: &Path) -> Result<Target, Error> {
         Target::find_like(path, "")
     }
 
-    /// The same, for a file that nobody has written by hand: what is there is replaced only if it is empty or begins like this. A slip
-    /// does not cost a program, or a result that was written before.
+    /// Same as [`find`](Target::find), for generated files: an existing file is replaced only if it is empty or starts with `begins`. This
+    /// protects programs and results from mistyped names.
     pub(crate) fn find_like(path: &Path, begins: &'static str) -> Result<Target, Error> {
         let unwritable = |error: io::Error| Error::Unwritable { path: path.into(), error };
         let wrong = |kind: io::ErrorKind, reason: &str| Err(unwritable(io::Error::new(kind, reason)));
         if !begins.is_empty() && path == Path::new("-") {
-            return wrong(io::ErrorKind::AlreadyExists, "standard output is for what is printed");
+            return wrong(io::ErrorKind::AlreadyExists, "standard output carries the text output");
         }
         let existing = fs::metadata(path).ok();
         let special = existing.as_ref().is_some_and(|existing| !existing.is_file()) || is_open(path);
@@ -181,12 +181,12 @@ impl Target {
         Ok(target)
     }
 
-    /// Whether a path means this file.
+    /// Returns whether a path refers to this file.
     pub(crate) fn is(&self, path: &Path) -> bool {
         path.canonicalize().or_else(|_| beside(path)).is_ok_and(|place| place == self.place)
     }
 
-    /// Whether what is there may be replaced.
+    /// Checks that the existing file may be replaced.
     fn expect_like(&self) -> Result<(), Error> {
         if self.special || self.begins.is_empty() {
             return Ok(());
@@ -196,18 +196,19 @@ impl Target {
         match read {
             Ok(0) | Err(_) => Ok(()),
             Ok(_) if found == self.begins.as_bytes() => Ok(()),
-            Ok(_) => Err(self.unwritable(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there"))),
+            Ok(_) => Err(self
+                .unwritable(io::Error::new(io::ErrorKind::AlreadyExists, "the existing file has different contents"))),
         }
     }
 
-    /// Writes the file as a whole.
+    /// Writes the file atomically.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Error> {
         self.expect_like()?;
         let temporary = self.fill(|mut file| file.write_all(bytes))?;
         uninterrupted(|| self.replace(temporary.as_ref()))
     }
 
-    /// A new file beside this one.
+    /// Creates a temporary file beside this one.
     fn temporary(&self) -> io::Result<(Unfinished, File)> {
         let folder = self.place.parent().unwrap_or(Path::new("/"));
         let mut prefix = self.place.file_name().unwrap_or_default().to_owned();
@@ -216,7 +217,7 @@ impl Target {
         Unfinished::create(|| create_unique(folder, prefix, &suffix, |path| File::create_new(path)))
     }
 
-    /// Writes a file that can take the place of this one, unless this one cannot be replaced.
+    /// Writes a temporary file, or writes in place if the target is special.
     fn fill(&self, write: impl FnOnce(&File) -> io::Result<()>) -> Result<Option<Unfinished>, Error> {
         let filled = || {
             if self.special {
@@ -243,15 +244,14 @@ impl Target {
     }
 }
 
-/// Whether a path is a name of something that this process has open. It may be a file, but replacing that would be no help to whoever
-/// opened it.
+/// Returns whether a path names a file descriptor of this process, whose file must be written in place.
 fn is_open(path: &Path) -> bool {
     let folders = ["/dev/fd", "/proc/self/fd"].map(Path::new);
     ["/dev/stdout", "/dev/stderr"].map(Path::new).contains(&path)
         || folders.iter().any(|folder| path.parent() == Some(*folder))
 }
 
-/// Something that is written to as it is. What is open already is written where it is.
+/// Opens a special target. Descriptors of this process are duplicated, or opened in append mode.
 fn opened(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     {
@@ -267,10 +267,10 @@ fn opened(path: &Path) -> io::Result<File> {
     if is_open(path) { File::options().append(true).open(path) } else { File::options().write(true).open(path) }
 }
 
-/// The path of a new file, with the links in its folder resolved.
+/// Path of a new file in the canonical folder.
 fn beside(path: &Path) -> io::Result<PathBuf> {
     let Some(name) = path.file_name() else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not the name of a file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file name"));
     };
     let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     Ok(folder.canonicalize()?.join(name))

@@ -1,4 +1,4 @@
-//! Pipelines: what `vyre run` and `vyre explain` do with a module that has one.
+//! Pipelines of modules, for `vyre run`, `vyre bench` and `vyre explain`.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -21,8 +21,7 @@ use crate::source::Source;
 use crate::stdout::Stdout;
 use crate::{binding, devices, report};
 
-/// The pipeline as a program whose objects are the buffers that the caller sees, so that these are bound, checked and shown like the
-/// objects of any other.
+/// A program whose objects are the external buffers of a pipeline, so that these are bound, checked and printed like those of a kernel.
 pub(crate) fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error> {
     let recorded = pipeline.recorded();
     let mut program = Program::new(recorded.name.clone(), [1; 3]);
@@ -48,13 +47,13 @@ pub(crate) fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error
     Ok(validate::program(program)?)
 }
 
-/// Whether the caller gives what a buffer starts with.
+/// Returns whether the caller binds the initial contents of a buffer.
 fn is_given(pipeline: &Pipeline, name: &str) -> bool {
     let buffers = &pipeline.recorded().buffers;
     buffers.values().any(|buffer| buffer.name == name && buffer.role.is_given())
 }
 
-/// What the caller gives, which is nothing but what the pipeline asks for.
+/// Reads bindings, and refuses names that are not inputs of the pipeline.
 pub(crate) fn bound(
     bindings: &[(String, String)],
     pipeline: &Pipeline,
@@ -69,7 +68,7 @@ pub(crate) fn bound(
     binding::bound(bindings, interface)
 }
 
-/// The same, and it is everything.
+/// Reads bindings, and requires one for each input.
 pub(crate) fn inputs(
     bindings: &[(String, String)],
     pipeline: &Pipeline,
@@ -86,7 +85,7 @@ pub(crate) fn inputs(
     Ok(inputs)
 }
 
-/// What a run did, for `--json`.
+/// JSON object of a run.
 pub(crate) fn ran(plan: &Plan, groups: &[Vec<Report>]) -> Value {
     let launch = |(launch, report): (&usize, &Report)| {
         let launch = &plan.launches[*launch];
@@ -105,7 +104,7 @@ pub(crate) fn ran(plan: &Plan, groups: &[Vec<Report>]) -> Value {
     })
 }
 
-/// `flags` are those of a command that does the same.
+/// Explains the plan of a pipeline. `flags` are those of the reproducer's command.
 pub(crate) fn explain(
     source: &Source,
     pipeline: &Pipeline,
@@ -148,7 +147,7 @@ pub(crate) fn explain(
     stdout.write_all(text.as_bytes()).map_err(Error::Stdout)
 }
 
-/// `yes`, or why not.
+/// Fusion decision: `yes`, or `no: REASON`.
 fn why(join: &Join) -> String {
     match join {
         Join::Fused => "yes".into(),
@@ -157,7 +156,7 @@ fn why(join: &Join) -> String {
     }
 }
 
-/// The launch that does the work of a dispatch.
+/// The launch that a dispatch is part of.
 fn launch_of(plan: &Plan, dispatch: usize) -> Option<usize> {
     plan.launches.iter().position(|launch| launch.dispatches.contains(&dispatch))
 }
@@ -166,7 +165,7 @@ fn describe(plan: &Plan, device: &str, pipeline: &Pipeline) -> String {
     let (dispatches, launches, groups) = (plan.order.len(), plan.launches.len(), plan.groups.len());
     let mut text = format!(
         "pipeline {} on {device}: {dispatches} dispatches, {launches} launches, {groups} barrier groups\n\n\
-         {:<28}{:<8}fused with the one before?\n",
+         {:<28}{:<8}fused with the previous dispatch?\n",
         plan.name, "dispatch", "launch"
     );
     for (position, &dispatch) in plan.order.iter().enumerate() {
@@ -183,14 +182,14 @@ fn describe(plan: &Plan, device: &str, pipeline: &Pipeline) -> String {
     let memory = &plan.memory;
     let _ = writeln!(
         text,
-        "\nfusion saves {} of {dispatches} launches, and {} bytes of buffers",
+        "\nfusion saves {} of {dispatches} launches and {} bytes of buffers",
         plan.avoided_launches(),
         plan.avoided_bytes()
     );
     let budget = if memory.budget_bytes == u64::MAX { String::new() } else { format!(" of {}", memory.budget_bytes) };
     let _ = writeln!(
         text,
-        "the peak is {}{budget} bytes; with memory of its own for every buffer it would be {}",
+        "peak memory is {}{budget} bytes; {} without sharing memory between buffers",
         memory.peak_bytes, memory.unshared_bytes
     );
     text

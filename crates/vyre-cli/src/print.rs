@@ -1,4 +1,4 @@
-//! `vyre print`: the canonical text of a file, or its canonical bytes.
+//! `vyre print`: canonical text or binary form of a file.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -11,31 +11,31 @@ use crate::outputs::{self, Target};
 use crate::source::Parsed;
 use crate::stdout::Stdout;
 
-/// Print a file in its canonical form, which has no comments
+/// Print a file in canonical form, without comments
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The .vyre or .vyreb file
     file: PathBuf,
-    /// Print the binary form, which `vyre run` reads as well
+    /// Write the binary form (.vyreb), which all commands read
     #[arg(long)]
     wire: bool,
     #[command(flatten)]
     output: Output,
 }
 
-/// Where the one text or file goes that a verb makes.
+/// Output options of verbs with a single output.
 #[derive(clap::Args)]
 pub(crate) struct Output {
-    /// The file to write, instead of standard output, which is `-`
+    /// Output file; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Print one JSON object instead: the result as `text`, or as `hex` if it is binary; with --out, the `file`
+    /// Print one JSON object: the output as `text`, or as `hex` if it is binary; with --out, the `file`
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 impl Output {
-    /// The file, if there is to be one.
+    /// The file of `--out`.
     pub(crate) fn target(&self) -> Result<Option<Target>, Error> {
         outputs::target(self.out.as_deref())
     }
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     args.output.save(&bytes, target.as_ref(), stdout)
 }
 
-/// Writes bytes to a file, or else to standard output.
+/// Writes bytes to a file or to standard output.
 pub(crate) fn save(bytes: &[u8], target: Option<&Target>, stdout: &mut Stdout) -> Result<(), Error> {
     match target {
         None => stdout.write_all(bytes).map_err(Error::Stdout),
@@ -71,7 +71,7 @@ pub(crate) fn save(bytes: &[u8], target: Option<&Target>, stdout: &mut Stdout) -
     }
 }
 
-/// Bytes as digits.
+/// Bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

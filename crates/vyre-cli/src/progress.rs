@@ -1,4 +1,4 @@
-//! How far something is that takes longer than one would like to wait in the dark.
+//! Progress bars of long operations.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, WeakProgressBar}
 /// The latest bar.
 static LATEST: Mutex<Option<WeakProgressBar>> = Mutex::new(None);
 
-/// Takes away the bar that may be on the terminal, when the process is about to end in the middle.
+/// Removes the bar from the terminal before the process exits early.
 pub(crate) fn clear() {
     let latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(bar) = latest.and_then(|latest| latest.upgrade()) {
@@ -16,11 +16,11 @@ pub(crate) fn clear() {
     }
 }
 
-/// A bar on standard error. It appears after a second, if there is a terminal, and goes with its value.
+/// A progress bar on standard error. It appears after a second, on terminals only, and disappears on drop.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar for so many steps, or for what nobody can count if there are none.
+    /// Creates a bar of `steps` steps, or an indeterminate one if `steps` is 0.
     pub(crate) fn new(message: &'static str, steps: u64) -> Progress {
         const PATIENCE: Duration = Duration::from_secs(1);
         let bar = if steps == 0 { ProgressBar::no_length() } else { ProgressBar::new(steps) };
@@ -39,12 +39,12 @@ impl Progress {
                 bar.enable_steady_tick(Duration::from_millis(200));
             }
         };
-        // Without a thread there is no bar.
+        // If the thread cannot be started, there is no bar.
         let _ = std::thread::Builder::new().spawn(show);
         Progress(bar)
     }
 
-    /// So many steps are done, of so many.
+    /// Sets the position to `done` of `all` steps.
     pub(crate) fn set(&self, done: u64, all: u64) {
         self.0.set_length(all);
         self.0.set_position(done);

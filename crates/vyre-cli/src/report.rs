@@ -1,4 +1,4 @@
-//! Files of `--html`.
+//! HTML pages of `--html`.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use vyre::explain;
 use crate::error::Error;
 use crate::outputs::Target;
 
-/// The file for a page, if there is to be one.
+/// The file of `--html`.
 pub(crate) fn target(file: Option<&Path>) -> Result<Option<Target>, Error> {
     file.map(|file| Target::find_like(file, "<!DOCTYPE html>")).transpose()
 }

@@ -1,9 +1,9 @@
-//! Files that show again what should not have happened: a pass or a backend that fails on a valid program, devices that
-//! disagree, wrong results, panics, and [crashes](crate::crash).
+//! Reproducers of internal errors: a pass or backend that fails on a valid program, devices that disagree, wrong results, panics, and
+//! [crashes](crate::crash).
 //!
-//! A reproducer is a `.vyre` file in the folder for temporary files. Its first line is the command that replays it; then come
-//! what went wrong, versions, device and passes, and the hash of what each object was bound to. Bindings stay as they were
-//! written, so files of data must be kept with it.
+//! A reproducer is a `.vyre` file in the temporary folder. Its first line is the command that replays it. Comments with the error, the
+//! versions, the device, the passes and the hash of each bound buffer follow. Bindings refer to data files by path, so these files must be
+//! kept with it.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -28,22 +28,22 @@ use crate::job::{Job, Work};
 use crate::source::Source;
 use crate::terminal;
 
-/// What a file says.
+/// Contents of a reproducer.
 pub(crate) struct Reproducer<'a> {
-    /// What it is named after.
+    /// Stem of the file name.
     pub(crate) name: &'a str,
-    /// What to call, with `{}` for the file.
+    /// Command that replays it, with `{}` for the file.
     pub(crate) command: String,
-    /// Lines about how it came about.
+    /// Comment lines: device, passes, hashes.
     pub(crate) facts: Vec<String>,
-    /// The programs, and how they are run.
+    /// The programs, with a `//@ run` line.
     pub(crate) text: String,
 }
 
 impl Reproducer<'_> {
-    /// Writes the file. Gives its path and the command that replays it.
+    /// Writes the file. Returns its path and the command that replays it.
     pub(crate) fn write(&self, error: &str) -> Result<(PathBuf, String), Error> {
-        // Other users can write to that folder, so the file must be new, and its name unpredictable.
+        // The temporary folder is writable for other users, so the file must be new and its name unpredictable.
         let (folder, prefix) = (std::env::temp_dir(), format!("vyre-{}-", file_name(self.name)));
         let unwritable = |error: io::Error| Error::Unwritable { path: folder.join(&prefix), error };
         let created = Unfinished::create(|| create_unique(&folder, &prefix, ".vyre", |path| File::create_new(path)));
@@ -62,29 +62,29 @@ impl Reproducer<'_> {
         Ok((unfinished.keep(), command))
     }
 
-    /// The error, with the way to see it again.
+    /// Attaches the reproducer to an error.
     pub(crate) fn of(&self, error: Error) -> Error {
         let written = self.write(&format!("error[{}]: {error}", error.code()));
         Error::Reproduced { error: Box::new(error), replay: written.map_err(Box::new) }
     }
 }
 
-/// A job, and where it runs.
+/// A job and its devices, for a reproducer.
 pub(crate) struct Watched<'a> {
     pub(crate) job: &'a Job,
     pub(crate) registry: &'a Registry,
-    /// The names that were given.
+    /// Device names as given.
     pub(crate) devices: &'a [Option<&'a str>],
-    /// What a command needs besides the file, what is in it, and devices.
+    /// Further flags of the command.
     pub(crate) flags: String,
 }
 
-/// The passes that are selected for a program, as a reproducer says it.
+/// Comment line with the passes selected for a program.
 pub(crate) fn passes(program: &Validated<Program>, request: &Request<'_>) -> String {
     format!("passes: {}", optimizer::plan(program, request).pipeline)
 }
 
-/// The same for each of the programs that are compiled for a device.
+/// Comment lines with the passes of programs compiled for a device.
 pub(crate) fn passes_of<'p>(
     programs: impl IntoIterator<Item = &'p Validated<Program>>,
     device: &Device,
@@ -95,7 +95,7 @@ pub(crate) fn passes_of<'p>(
     })
 }
 
-/// A program with a line that says how to run it: what `--replay` reads.
+/// A program with a `//@ run` line for `--replay`.
 pub(crate) fn replayable(
     program: &Validated<Program>,
     groups: [u32; 3],
@@ -104,7 +104,7 @@ pub(crate) fn replayable(
     bindings: &[(String, String)],
     inputs: &Inputs,
 ) -> String {
-    // The words of the line have no quotes, so what has spaces in it is written out.
+    // Words of the line cannot be quoted, so values with spaces are written out.
     let binding = |((name, value), (_, written)): (&(String, String), (String, String))| {
         let value = absolute(value);
         (name.clone(), if value.contains(' ') { written } else { value })
@@ -115,7 +115,7 @@ pub(crate) fn replayable(
     format!("{}{line}\n", **program)
 }
 
-/// Does something. What goes wrong in it and should not leaves a file, and an error that names it.
+/// Runs `work`, and writes a reproducer if it fails with an unexpected error, panics or crashes.
 pub(crate) fn watch<'a, R>(
     reproducer: impl Fn() -> Reproducer<'a>,
     work: impl FnOnce() -> Result<R, Error>,
@@ -139,7 +139,7 @@ pub(crate) fn watch<'a, R>(
 }
 
 impl<'a> Watched<'a> {
-    /// The devices, opened once more: which one is meant is not known otherwise if it could not run the job.
+    /// Opens the devices again, because the default device is otherwise unknown if it failed to run the job.
     fn opened(&self) -> Vec<Choice> {
         self.devices.iter().filter_map(|name| self.registry.choose(*name, None).ok()).collect()
     }
@@ -177,24 +177,24 @@ impl<'a> Watched<'a> {
     }
 }
 
-/// The passes of each launch of a pipeline, unless it is the plan that goes wrong.
+/// Comment lines with the passes of each launch of a pipeline; empty if planning fails.
 pub(crate) fn launched(pipeline: &Pipeline, device: &Device) -> Vec<String> {
     let planned = catch_unwind(AssertUnwindSafe(|| pipeline.plan(device.capabilities())));
     let Ok(Ok(plan)) = planned else { return Vec::new() };
     passes_of(plan.launches.iter().map(|launch| &launch.program), device).collect()
 }
 
-/// What is in a file, without comments: those of a reproducer are about an earlier time.
+/// Text of a file without comments, because comments of an earlier reproducer are outdated.
 pub(crate) fn canonical(source: &Source) -> String {
     text::parse(&source.text).map_or_else(|_| source.text.clone(), |module| module.to_string())
 }
 
-/// Bindings as words of a shell, each with a space before it.
+/// Bindings as shell words, each preceded by a space.
 pub(crate) fn words(bindings: &[(String, String)]) -> String {
     bindings.iter().map(|(name, value)| format!(" {}", quoted(&format!("{name}={}", absolute(value))))).collect()
 }
 
-/// The names of what is bound, with what a reproducer says of its contents.
+/// Bound buffers by name, with comment lines of type, length and hash.
 pub(crate) fn hashes(inputs: &Inputs) -> impl Iterator<Item = (&str, String)> {
     inputs.arguments().filter_map(|(name, argument)| {
         let (Argument::Buffer(slice), Some(contents)) = (argument, inputs.contents(name)) else { return None };
@@ -203,7 +203,7 @@ pub(crate) fn hashes(inputs: &Inputs) -> impl Iterator<Item = (&str, String)> {
     })
 }
 
-/// Whether what a reproducer is bound to is still the same.
+/// Checks that the data bound to a reproducer have the recorded hashes.
 pub(crate) fn expect_inputs(source: &Source, inputs: &Inputs) -> Result<(), Error> {
     let recorded =
         || source.text.lines().take_while(|line| line.starts_with("//")).filter(|line| line.contains("blake3"));
@@ -220,7 +220,7 @@ pub(crate) fn expect_inputs(source: &Source, inputs: &Inputs) -> Result<(), Erro
     }
 }
 
-/// A value in which a file is named so that it is found from everywhere.
+/// Makes the path of an `@FILE` value absolute.
 pub(crate) fn absolute(value: &str) -> String {
     match value.strip_prefix('@').and_then(|path| std::path::absolute(Path::new(path)).ok()) {
         Some(path) => format!("@{}", path.display()),
@@ -228,13 +228,13 @@ pub(crate) fn absolute(value: &str) -> String {
     }
 }
 
-/// The beginning of a program's name, as a part of a file name.
+/// Converts a program's name to at most 64 characters of a file name.
 fn file_name(program: &str) -> String {
     const LONGEST: usize = 64;
     program.chars().take(LONGEST).map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect()
 }
 
-/// As one word of a shell.
+/// Quotes a text as one shell word.
 pub(crate) fn quoted(text: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "@%+=:,./-_".contains(letter);
     if cfg!(windows) {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_leaves_a_file_that_can_be_run() {
+    fn a_panic_leaves_a_runnable_reproducer() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernels/two_parts.vyre");
         let line =
             Line::parse_from(["run", file, "--set=SCALE=7", "x=iota:4", "unused=zeros:4", "y=zeros:4", "--grid=3"]);

@@ -1,4 +1,4 @@
-//! `vyre run`: one dispatch or pipeline, from files to files.
+//! `vyre run`: runs a kernel or a pipeline on data from the command line or files.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -23,7 +23,7 @@ use crate::source::Source;
 use crate::stdout::Stdout;
 use crate::{devices, pipeline};
 
-/// How many values of a result are shown when nothing is said about it.
+/// Values of a result that are printed without `--out`.
 const SHOWN_VALUES: usize = 8;
 
 /// Run a kernel, or a pipeline of kernels
@@ -34,27 +34,27 @@ const SHOWN_VALUES: usize = 8;
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) job: job::Input,
-    /// Where a result goes; without this flag, the beginning of each result is shown
+    /// Target of a result; without --out, the first values of each result are printed
     #[arg(long, value_name = "NAME=TARGET", value_parser = assignment)]
     out: Vec<(String, String)>,
-    /// Where to run it: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
+    /// Device to run on; `vyre devices` lists the devices [default: VYRE_DEVICE, or the fastest]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Write what the host and the device did and when to a file that Perfetto and chrome://tracing open
+    /// Write a timeline of the host and the device for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Run it on each of these devices, and fail if one differs from the first; the device `reference` then has subgroups like the others
+    /// Run on each of these devices, and fail if a result differs from the first; `reference` takes the subgroup size of the others
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "device", help_heading = "Comparison")]
     compare_devices: Vec<String>,
-    /// What a result should be, in the notations of bindings; if it is not, the first differences are shown and the exit code is 1
+    /// Expected result, in the notation of bindings; if it differs, the first differences are printed and the exit code is 1
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment, help_heading = "Comparison")]
     expect: Vec<(String, String)>,
     #[command(flatten)]
     tolerance: Tolerance,
-    /// Run it so many times, each time from the same inputs on
+    /// Number of runs, each from the same inputs
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Show what it took to compile, to upload, to run and to download
+    /// Print the times of compile, upload, launch and download
     #[arg(long)]
     stats: bool,
     /// Print one JSON object about the run instead of text
@@ -64,19 +64,19 @@ pub(crate) struct Args {
 
 const NOTATIONS: &str = "\
 Values:
-  1.5             the value of a uniform
-  1,2,3           these elements
+  1.5             value of a uniform
+  1,2,3           list of elements
   zeros:N         N zeros
-  iota:N          0, 1, 2, …
-  random:N:SEED   a fixed pseudo-random sequence: all bits of integers, floats from 0 to 1
-  @file.npy       an array that numpy saved: little-endian, C order, exactly the type of the object
-  @file.bin       the little-endian bytes of the elements
+  iota:N          0, 1, 2, …, N-1
+  random:N:SEED   N pseudo-random elements of a seed: uniform integers, or floats in [0, 1)
+  @file.npy       array saved by numpy: little-endian, C order, of exactly the type of the object
+  @file.bin       raw little-endian elements
 
 Targets:
-  @file.npy       an array; it has the shape of the grid if that has as many elements
-  @file.bin       the little-endian bytes of the elements
-  @file.png       an image, as wide and high as the grid: u8 (grey, RGB or RGBA), u32 (0xAABBGGRR) or f32 (grey, 0 to 1)
-  -               the values, on standard output
+  @file.npy       array, with the shape of the grid if the numbers of elements are equal
+  @file.bin       raw little-endian elements
+  @file.png       image of the size of the grid: u8 (grey, RGB or RGBA), u32 (0xAABBGGRR) or f32 (grey, 0 to 1)
+  -               values on standard output
 
 Example:
   vyre run examples/kernels/saxpy.vyre a=2 x=iota:8 y=1,1,1,1,1,1,1,1 --elements 8 --out y=-";
@@ -87,14 +87,14 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let devices = device_names(&args.compare_devices, args.device.as_deref());
     devices.iter().try_for_each(|name| registry.knows(*name))?;
     if args.compare_devices.len() == 1 {
-        return Err(Error::Flag { flag: "--compare-devices", about: "one device alone" });
+        return Err(Error::Flag { flag: "--compare-devices", about: "a single device" });
     }
     let mut compared = args.compare_devices.iter().enumerate();
     if let Some((_, name)) = compared.find(|(at, name)| args.compare_devices[..*at].contains(name)) {
         return Err(Error::DeviceTwice { name: name.clone() });
     }
     if job.subgroup_size.is_none() {
-        registry = alike(registry, &args.compare_devices)?;
+        registry = with_equal_subgroups(registry, &args.compare_devices)?;
     }
     let outputs = Outputs::plan(&args.out, &job.interface, &job.inputs, job.launched())?;
     let expected = Expected::read(&args.expect, &job.interface)?;
@@ -142,7 +142,7 @@ fn execute(
     if failure.is_none() {
         outputs.save(&done.results)?;
     }
-    // What is wrong with results is said last, after all there is to see of them.
+    // Differences are reported last, after the results.
     let disagreement = runs[1..].iter().find_map(|other| disagreement(&runs[0], other, args.tolerance));
     let is_overdue = matches!(done.outcome(), Outcome::DeadlinePassed { .. });
     let missed = expected.missed(&done.results, args.tolerance).filter(|_| !is_overdue).map(|missed| {
@@ -184,12 +184,12 @@ fn execute(
     let exact = args.tolerance.flags().is_empty();
     if runs.len() > 1 && same {
         let names: Vec<&str> = runs.iter().map(|(ready, _)| ready.choice.name).collect();
-        let same = if exact { "the same" } else { "close enough" };
+        let same = if exact { "identical" } else { "equal within tolerance" };
         writeln!(stdout, "{same} on {}", names.join(", ")).map_err(Error::Stdout)?;
     }
     if !args.expect.is_empty() && as_expected {
         let names: Vec<&str> = args.expect.iter().map(|(name, _)| name.as_str()).collect();
-        let expected = if exact { "as expected" } else { "close to what is expected" };
+        let expected = if exact { "as expected" } else { "as expected within tolerance" };
         writeln!(stdout, "{expected}: {}", names.join(", ")).map_err(Error::Stdout)?;
     }
     if args.stats {
@@ -200,7 +200,7 @@ fn execute(
 }
 
 impl Args {
-    /// What it takes to compare the same again.
+    /// Flags that repeat the comparison.
     fn flags(&self) -> String {
         let mut flags = self.tolerance.flags();
         for (name, value) in &self.expect {
@@ -210,8 +210,8 @@ impl Args {
     }
 }
 
-/// Devices that can be compared: the oracle has subgroups of as many lanes as the first of the others.
-fn alike(registry: Registry, names: &[String]) -> Result<Registry, Error> {
+/// Gives the oracle the subgroup size of the first other device, so that the devices can be compared.
+fn with_equal_subgroups(registry: Registry, names: &[String]) -> Result<Registry, Error> {
     let oracle = Oracle::default();
     let (oracles, others): (Vec<_>, Vec<_>) = names.iter().partition(|name| *name == oracle.name());
     match others.first() {
@@ -220,12 +220,12 @@ fn alike(registry: Registry, names: &[String]) -> Result<Registry, Error> {
     }
 }
 
-/// The devices that are named, or else the one that is meant.
+/// The devices of a comparison, or the one device of `--device`.
 pub(crate) fn device_names<'a>(several: &'a [String], one: Option<&'a str>) -> Vec<Option<&'a str>> {
     if several.is_empty() { vec![one] } else { several.iter().map(|name| Some(name.as_str())).collect() }
 }
 
-/// How a device differs from the first one.
+/// Compares outcome, trace and results of a device with those of the first.
 fn disagreement(first: &(Ready<'_>, Done), other: &(Ready<'_>, Done), tolerance: Tolerance) -> Option<Error> {
     let (device, than) = (other.0.choice.name, first.0.choice.name);
     let (ours, theirs) = (first.1.reports(), other.1.reports());
@@ -233,10 +233,10 @@ fn disagreement(first: &(Ready<'_>, Done), other: &(Ready<'_>, Done), tolerance:
     let collective = first.0.interface().insts().values().any(|inst| inst.op.needs_subgroups());
     let lanes = (collective && sizes[0] != sizes[1]).then_some(sizes);
     let said = |report: &Report| (report.outcome.clone(), report.trace.clone(), report.dropped_lines);
-    // Devices need not agree about how a pipeline is cut into launches.
+    // Traces of pipelines are not compared, because devices may fuse different launches.
     if first.1.outcome() != other.1.outcome() || ours.map(said).ne(theirs.map(said)) && first.1.groups.len() == 1 {
         let outcome = match other.1.outcome() {
-            outcome if outcome == first.1.outcome() => "it prints something else".into(),
+            outcome if outcome == first.1.outcome() => "it prints different lines".into(),
             outcome => outcome.to_string(),
         };
         return Some(Error::Disagrees { device, than, outcome, lanes });
@@ -245,9 +245,9 @@ fn disagreement(first: &(Ready<'_>, Done), other: &(Ready<'_>, Done), tolerance:
     Some(Error::Differs { device, than: format!("on {than}"), difference: Box::new(difference), lanes })
 }
 
-// What came of it.
+// Results.
 
-/// What a dispatch that did not complete is as an error, on a device that allows so many loop trips.
+/// Converts an outcome into an error. `trips` is the device's limit of loop trips per invocation.
 pub(crate) fn failure(outcome: &Outcome, limits: Limits, trips: Option<u64>, source: &Source) -> Option<Error> {
     match *outcome {
         Outcome::Completed => None,
@@ -273,17 +273,17 @@ pub(crate) fn show_trace(report: &Report, stdout: &mut Stdout) -> Result<(), Err
     }
     match report.dropped_lines {
         0 => Ok(()),
-        1 => writeln!(stdout, "(1 more line was dropped)").map_err(Error::Stdout),
-        dropped => writeln!(stdout, "({dropped} more lines were dropped)").map_err(Error::Stdout),
+        1 => writeln!(stdout, "(1 more line dropped)").map_err(Error::Stdout),
+        dropped => writeln!(stdout, "({dropped} more lines dropped)").map_err(Error::Stdout),
     }
 }
 
-/// The values of results in JSON, by name.
+/// Values of the printed results as JSON, by name.
 pub(crate) fn outputs_object(printed: &[&Memory], inputs: &Inputs) -> Map<String, Value> {
     printed.iter().map(|memory| (memory.name.clone(), values(memory, inputs).map(number).collect())).collect()
 }
 
-/// What is known of a result without all its values, for `--json`.
+/// Summary of a result for `--json`: type, length, first values and files.
 fn result(memory: &Memory, inputs: &Inputs, outputs: &Outputs<'_>) -> Value {
     let values = values(memory, inputs);
     json!({
@@ -295,7 +295,7 @@ fn result(memory: &Memory, inputs: &Inputs, outputs: &Outputs<'_>) -> Value {
     })
 }
 
-/// What a run did, for `--json`.
+/// JSON object of a run.
 fn object(job: &Job, ready: &Ready<'_>, done: &Done, printed: &[&Memory]) -> Value {
     let mut object = match &ready.prepared {
         Prepared::Kernel { groups, .. } => json!({
@@ -340,7 +340,7 @@ fn outcome(outcome: &Outcome, source: &Source) -> Value {
     object
 }
 
-/// `y: [f32; 1024] = 1.0, 2.0, …` for every result.
+/// Prints `y: [f32; 1024] = 1.0, 2.0, …` for every result.
 pub(crate) fn show_summary(program: &Program, inputs: &Inputs, stdout: &mut Stdout) -> Result<(), Error> {
     for memory in results(program) {
         let values = values(memory, inputs);
@@ -370,7 +370,7 @@ fn values(memory: &Memory, inputs: &Inputs) -> impl ExactSizeIterator<Item = Lit
     elements.map(move |bytes| Literal { ty: element.value_type(), bits: element.read(bytes) })
 }
 
-/// Values with commas between them.
+/// Comma-separated values.
 struct List<I>(I);
 
 impl<I: Iterator<Item = Literal> + Clone> fmt::Display for List<I> {
@@ -385,7 +385,7 @@ impl<I: Iterator<Item = Literal> + Clone> fmt::Display for List<I> {
     }
 }
 
-/// A value in JSON, which has no infinities and NaNs: these become strings.
+/// Converts a value to JSON. Infinities and NaNs become strings.
 fn number(value: Literal) -> Value {
     let plain = value.plain();
     match value.ty {
@@ -393,7 +393,7 @@ fn number(value: Literal) -> Value {
         Type::I32 => (value.bits as i32).into(),
         Type::U32 | Type::U64 => value.bits.into(),
         Type::I64 => (value.bits as i64).into(),
-        // The shortest decimal, read as f64, is written with the same digits.
+        // The shortest decimal of an f32 or f16 is also the shortest decimal of its nearest f64, so JSON has the same digits.
         Type::F32 | Type::F64 | Type::F16 => match plain.parse::<f64>() {
             Ok(number) if number.is_finite() => number.into(),
             _ => plain.into(),
@@ -410,13 +410,13 @@ mod tests {
     use crate::source::Source;
 
     #[test]
-    fn whose_limit_ended_a_loop_is_said() {
+    fn errors_distinguish_fuel_from_the_trip_limit_of_the_device() {
         let source = Source::of_text("loop.vyre".into(), String::new());
         let code = |limits: Limits, trips: Option<u64>| {
             let outcome = Outcome::OutOfFuel { span: Span::NONE };
             failure(&outcome, limits, trips, &source).map(|error| (error.code(), error.to_string()))
         };
-        let device = "the kernel takes more loop trips than the 65535 that the device allows an invocation";
+        let device = "the kernel takes more than the 65535 loop trips per invocation that the device allows";
         assert_eq!(code(Limits::default(), Some(65_535)), Some(("C043", device.into())));
         let fuel = "the kernel ran out of fuel after 1000 loop trips";
         let limits = Limits { fuel: 1000, ..Limits::default() };

@@ -1,4 +1,4 @@
-//! Which program of which file a command is about, and how its constants are set.
+//! Selection of a program or pipeline of a file, and specialization of its constants.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use vyre_runtime::pipeline::Pipeline;
 use crate::error::Error;
 use crate::source::{Parsed, Source};
 
-/// A file and a program in it.
+/// A file and one of its programs.
 #[derive(clap::Args)]
 pub(crate) struct Selection {
     /// The .vyre or .vyreb file
@@ -24,28 +24,28 @@ pub(crate) struct Selection {
 /// A program of a file.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Choice {
-    /// Compile with this value of a constant, or of a uniform, which then need not be bound
+    /// Specialize a constant, or a uniform, which then needs no binding
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
-    /// Which program of the file is meant, if it has several; `run`, `bench` and `explain` take pipelines, too
+    /// Program of a file with several; `run`, `bench` and `explain` also accept pipelines
     #[arg(long, value_name = "NAME")]
     program: Option<String>,
 }
 
 impl Selection {
-    /// The program that is meant, with its constants as they are set.
+    /// Reads the selected program and specializes it.
     pub(crate) fn read(&self) -> Result<(Source, Validated<Program>), Error> {
         self.choice.program(Parsed::read(&self.file)?)
     }
 }
 
 impl Choice {
-    /// The program of a run line.
+    /// The selection of a `//@ run` line.
     pub(crate) fn of(line: &RunLine) -> Choice {
         Choice { set: line.constants.clone(), program: line.program.clone() }
     }
 
-    /// Finds bindings of what has its value already.
+    /// Refuses bindings of specialized uniforms.
     pub(crate) fn leaves(&self, bindings: &[(String, String)]) -> Result<(), Error> {
         let twice = bindings.iter().find(|(name, _)| self.set.iter().any(|(set, _)| set == name));
         match twice {
@@ -54,8 +54,7 @@ impl Choice {
         }
     }
 
-    /// Position of the pipeline of a file that is meant: the one that is named, or the only one if nothing is. `None` if a program is
-    /// meant.
+    /// Index of the selected pipeline: the named one, or the only one of the file. `None` if a program is selected.
     pub(crate) fn position(&self, Parsed { module, .. }: &Parsed) -> Result<Option<usize>, Error> {
         let known = |pipeline: &ir::Pipeline| pipeline.name.clone();
         match &self.program {
@@ -75,7 +74,7 @@ impl Choice {
         }
     }
 
-    /// The pipeline at a position.
+    /// The pipeline at an index.
     pub(crate) fn pipeline(
         &self,
         parsed: Parsed,
@@ -93,7 +92,7 @@ impl Choice {
         Ok((source, pipeline))
     }
 
-    /// The program of a file that is meant, with its constants as they are set.
+    /// The selected program of a file, specialized.
     pub(crate) fn program(&self, mut parsed: Parsed) -> Result<(Source, Validated<Program>), Error> {
         let position = position(&parsed, self.program.as_deref())?;
         for (at, (name, text)) in self.set.iter().enumerate() {
@@ -120,7 +119,7 @@ fn position(Parsed { source, module }: &Parsed, name: Option<&str>) -> Result<us
     }
 }
 
-/// Gives a constant or uniform the value that a text means for its type.
+/// Specializes a constant or uniform to the value that `text` denotes in its type.
 fn specialize(program: &mut Program, name: &str, text: &str) -> Result<(), Error> {
     let constant = program.constants().values().find(|constant| constant.name == name);
     let uniform = program.memories().values().find(|memory| memory.name == name && memory.space == Space::Uniform);
@@ -132,7 +131,7 @@ fn specialize(program: &mut Program, name: &str, text: &str) -> Result<(), Error
     };
     match (declared, value) {
         (Some(ty), None) => Err(Error::ConstantValue { name: name.into(), ty, text: text.into() }),
-        // For a constant that does not exist any value does: the name is the error.
+        // For an unknown name, `specialize` reports the name, whatever the value.
         (_, value) => Ok(program.specialize(name, value.unwrap_or(Literal::zero(Type::U32)))?),
     }
 }

@@ -1,4 +1,4 @@
-//! `vyre shrink`: a smaller program for which a command still succeeds.
+//! `vyre shrink`: test-case reduction of programs.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::selection::Selection;
 use crate::source::Source;
 use crate::stdout::Stdout;
 
-/// Make a program smaller while a command succeeds
+/// Reduce a program while a command succeeds
 #[derive(clap::Args)]
 #[command(after_help = CONVENTION)]
 pub(crate) struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// What must stay true: a shell command that exits with 0 for the program, and for every smaller one that is taken
+    /// Shell command that exits with 0 for the original program and for every accepted candidate
     #[arg(long = "while", value_name = "CMD")]
     command: String,
     #[command(flatten)]
@@ -34,11 +34,11 @@ pub(crate) struct Args {
 }
 
 const CONVENTION: &str = "\
-The command gets the path of a candidate in place of {}, or at its end if there is no {}. Candidates are valid programs, in text or
-binary like the file; `//@ run` lines are kept, without what the program no longer has, so that `vyre run --replay` works.
-A candidate may run for much longer than the program did: use `timeout`, or the fuel of `vyre run`.
+{} in the command is replaced by the path of a candidate, or the path is appended if there is no {}. Candidates are valid programs in the
+format of the file (text or binary). Their `//@ run` lines bind the remaining objects, so that `vyre run --replay` works.
+A candidate may run much longer than the original: limit it with `timeout`, or with --fuel of `vyre run`.
 
-Example, for two devices that disagree:
+Example, for two devices with different results:
   vyre shrink bad.vyre --out small.vyre --while 'vyre run {} --replay --compare-devices cpu,reference; test $? = 1'";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         if success {
             taken = program.stats().nodes;
         }
-        progress.say(format!("{taken} instructions are left after {tried} tries"));
+        progress.say(format!("{taken} instructions after {tried} candidates"));
         success
     });
     drop(progress);
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     }
 }
 
-/// The file of a smaller program, in the form of the original.
+/// Encodes a candidate in the format of the original file.
 fn contents(program: &Program, source: &Source) -> Vec<u8> {
     let module = Module::from(program);
     if source.wire {
@@ -107,7 +107,7 @@ fn kept(arguments: &str, program: &Program) -> Option<RunLine> {
     line.program.as_ref().is_none_or(|name| *name == program.name()).then_some(line)
 }
 
-/// Runs the command for a file, quietly.
+/// Runs the command for a file, without output.
 fn execute(command: &str, file: &Path) -> Result<ExitStatus, Error> {
     let quoted = quoted(&file.display().to_string());
     let line = if command.contains("{}") { command.replace("{}", &quoted) } else { format!("{command} {quoted}") };
@@ -117,7 +117,7 @@ fn execute(command: &str, file: &Path) -> Result<ExitStatus, Error> {
     shell.status().map_err(|error| Error::Spawn { command: command.into(), error })
 }
 
-/// A folder for candidates, which no other user can have made or can change.
+/// Creates a private temporary folder for candidates.
 fn folder() -> Result<Unfinished, Error> {
     const PREFIX: &str = "vyre-shrink-";
     let create = || PrivateFolder::temporary(PREFIX).map(|folder| (folder.path().to_owned(), ()));

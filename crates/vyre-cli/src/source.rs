@@ -1,4 +1,4 @@
-//! `.vyre` and `.vyreb` files: reading them, and finding the place that a span means.
+//! `.vyre` and `.vyreb` files: reading, parsing, and source locations of spans.
 
 use std::path::Path;
 
@@ -9,28 +9,28 @@ use vyre_foundation::{Validated, text, validate, wire};
 
 use crate::error::{Error, Faults};
 
-/// Far more than anybody writes, and little enough to keep in memory several times over.
+/// Maximum size of a file: several copies fit into memory.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// The text of a file.
+/// Text of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    /// The name, as it was given.
+    /// Path as given.
     pub(crate) file: String,
     pub(crate) text: String,
-    /// Sources of the spans: the text, or what a .vyreb file says.
+    /// Source map of the text, or of the .vyreb file.
     pub(crate) map: SourceMap,
-    /// Whether it is a .vyreb file, and the text its print.
+    /// True for a .vyreb file, whose text is the printed module.
     pub(crate) wire: bool,
 }
 
-/// A file and the module in it, which is read and parsed once.
+/// A file and its parsed module.
 pub(crate) struct Parsed {
     pub(crate) source: Source,
     pub(crate) module: Module,
 }
 
-/// A place in a file, for people. Lines and columns count from 1.
+/// Source location of an error. Lines and columns count from 1.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) file: String,
@@ -52,7 +52,7 @@ impl Parsed {
         if bytes.starts_with(&wire::MAGIC) {
             let module = wire::decode(&bytes).map_err(|error| Error::Wire { path: path.into(), error })?;
             let text = text::print(&module);
-            // Without locations, messages are about the text that the program would have.
+            // Without a source map, spans refer to the printed text.
             let located = module.programs.iter().map(Program::sources).find(|map| !map.is_empty());
             return match located.cloned() {
                 None => Source { wire: true, ..Source::of_text(file, text) }.parse(),
@@ -75,12 +75,12 @@ impl Parsed {
 }
 
 impl Source {
-    /// The text of a file.
+    /// Makes a source of text.
     pub(crate) fn of_text(file: String, text: String) -> Source {
         Source { map: SourceMap::of_text(&file, &text), file, text, wire: false }
     }
 
-    /// The source as explanations show it.
+    /// The source for an explain page.
     pub(crate) fn explained(&self) -> vyre::explain::Source {
         vyre::explain::Source { file: self.file.clone(), text: self.text.clone(), first_line: 1 }
     }
@@ -95,14 +95,14 @@ impl Source {
         }
     }
 
-    /// The first run line.
+    /// The first `//@ run` line.
     pub(crate) fn run_line(&self) -> Result<RunLine, Error> {
         let file = || self.file.clone();
         let arguments = RunLine::of_file(&self.text).next().ok_or_else(|| Error::NoDirective { file: file() })?;
         RunLine::parse(arguments).map_err(|reason| Error::BadDirective { file: file(), reason })
     }
 
-    /// The place where a span starts. What was not read from text has none.
+    /// Location of the start of a span; `None` for synthesized code.
     pub(crate) fn place(&self, span: Span) -> Option<Place> {
         let loc = self.map.locate(span)?;
         Some(Place {
@@ -113,7 +113,7 @@ impl Source {
         })
     }
 
-    /// Diagnostics are about this text, and can be shown only together with it.
+    /// Attaches the source to diagnostics.
     fn explain(self, error: vyre_foundation::Error) -> Error {
         match error {
             vyre_foundation::Error::Text(diagnostics) | vyre_foundation::Error::Invalid(diagnostics) => {

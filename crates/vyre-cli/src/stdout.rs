@@ -4,8 +4,8 @@ use std::io::{self, BufWriter, Write};
 
 use crate::terminal::Escaping;
 
-/// Standard output, buffered, with control characters escaped on a terminal. That its reader goes away, as in
-/// `vyre print … | head`, is not a failure: what is written after that is dropped.
+/// Buffered standard output, with control characters escaped on a terminal. A closed pipe, as in `vyre print … | head`, is not an error:
+/// later output is dropped.
 pub(crate) struct Stdout {
     inner: Escaping<BufWriter<io::Stdout>>,
     closed: bool,
@@ -18,7 +18,7 @@ impl Default for Stdout {
 }
 
 impl Stdout {
-    /// Whether it is known that nobody reads any more. What would go on until it is interrupted ends then.
+    /// Returns whether the pipe was found closed, which ends commands that otherwise run until interrupted.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
@@ -28,7 +28,7 @@ impl Stdout {
         self.unless_closed((), |inner| inner.raw().write_all(b"\x1b[H\x1b[J"))
     }
 
-    /// `dropped` is what to answer when nobody reads any more.
+    /// Writes unless the pipe is closed, and returns `dropped` if it is.
     fn unless_closed<T>(
         &mut self,
         dropped: T,

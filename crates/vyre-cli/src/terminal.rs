@@ -1,33 +1,33 @@
 //! Escaping of control characters on terminals.
 //!
-//! Files, kernels and names decide part of what the command prints, and a terminal obeys control sequences: they change its title,
-//! clear it, or make text look like something else. So every stream that is a terminal gets control characters as escapes, `\u001b`
-//! for ESC. A stream that is not a terminal gets each byte as it is, since what is piped or redirected is data.
+//! Untrusted files and names appear in the output, and terminals interpret control sequences, which can change the title, clear the
+//! screen or disguise text. On terminals, control characters are therefore printed as escapes, such as `\u001b` for ESC. Pipes and files
+//! receive the bytes unchanged.
 //!
-//! Standard output ([`Stdout`](crate::stdout::Stdout)) and standard error ([`stderr`]) are written only through [`Escaping`].
+//! Standard output ([`Stdout`](crate::stdout::Stdout)) and standard error ([`stderr`]) are written through [`Escaping`] only.
 
 use std::io::{self, IsTerminal, Write};
 
-/// A stream in which control characters are escaped if it is a terminal.
+/// A writer that escapes control characters if the stream is a terminal.
 pub(crate) struct Escaping<W> {
     inner: W,
     escapes: bool,
 }
 
 impl<W: Write> Escaping<W> {
-    /// `stream` is written through `wrap`, such as a buffer.
+    /// Wraps `stream` in `wrap`, such as a buffer.
     pub(crate) fn new<S: IsTerminal>(stream: S, wrap: impl FnOnce(S) -> W) -> Escaping<W> {
         let escapes = stream.is_terminal();
         Escaping { inner: wrap(stream), escapes }
     }
 
-    /// The stream without escaping, for control sequences of the command itself.
+    /// The writer without escaping, for control sequences of the command itself.
     pub(crate) fn raw(&mut self) -> &mut W {
         &mut self.inner
     }
 }
 
-/// Standard error. Lines appear at once.
+/// Unbuffered standard error.
 pub(crate) fn stderr() -> Escaping<io::Stderr> {
     Escaping::new(io::stderr(), |stderr| stderr)
 }
@@ -46,7 +46,7 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// Text in which control characters are escaped, and bytes that are not UTF-8. The escapes are also those of JSON strings.
+/// Escapes control characters, as in JSON strings, and bytes that are not UTF-8.
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -61,8 +61,7 @@ fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// Characters that make a terminal do something else than show them: C0 and C1 controls other than newline and tab, and those that
-/// change the direction of text.
+/// Returns whether a character is a C0 or C1 control other than newline and tab, or a bidirectional formatting character.
 fn is_control(letter: char) -> bool {
     match letter {
         '\n' | '\t' => false,

@@ -1,7 +1,7 @@
-//! What happened when, as chrome://tracing and Perfetto read it: the file that `--trace` writes.
+//! Trace files of `--trace`, in the format of chrome://tracing and Perfetto.
 //!
-//! The libraries tell of their phases and of the work of devices by [`tracing`]; see [`vyre_driver::trace`]. A thread of the host is a
-//! track of the process `host`, and a worker of a device one of the process `device`.
+//! The libraries report phases and device work through [`tracing`]; see [`vyre_driver::trace`]. Each host thread is a track of the process
+//! `host`, and each worker of a device a track of the process `device`.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,17 +19,17 @@ use vyre_driver::trace::DEVICE;
 use crate::error::Error;
 use crate::outputs::Target;
 
-/// More than this is more than a browser shows.
+/// Maximum number of events, so that a browser can show the trace.
 const MOST_EVENTS: usize = 1 << 20;
 
-/// The process of the trace whose tracks are threads.
+/// Process id of the host threads.
 const HOST: u32 = 1;
-/// The one whose tracks are workers of a device.
+/// Process id of the device workers.
 const WORKERS: u32 = 2;
 
 static RECORDER: OnceLock<Recorder> = OnceLock::new();
 
-/// Does something, and writes what happened meanwhile to a file, if there is to be one, whatever came of it. A page is another file.
+/// Runs `body` and writes its trace to `file`, also if `body` fails. `file` must differ from `page`.
 pub(crate) fn around<T>([file, page]: [Option<&Path>; 2], body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let Some(file) = file else { return body() };
     let target = Target::find_like(file, "{\"traceEvents\"")?;
@@ -42,14 +42,14 @@ pub(crate) fn around<T>([file, page]: [Option<&Path>; 2], body: impl FnOnce() ->
     result.and_then(|done| written.map(|()| done))
 }
 
-/// Records what happens from now on.
+/// Starts recording.
 pub(crate) fn start() {
     let recorder = RECORDER.get_or_init(|| Recorder { started: Instant::now(), log: Mutex::default() });
-    // It fails if that was done before.
+    // Fails if recording has already started.
     let _ = tracing::subscriber::set_global_default(recorder);
 }
 
-/// What was recorded until now.
+/// Events recorded so far.
 pub(crate) fn events() -> Vec<Value> {
     let Some(recorder) = RECORDER.get() else { return Vec::new() };
     let mut log = recorder.lock();
@@ -82,16 +82,16 @@ struct Recorder {
 
 #[derive(Default)]
 struct Log {
-    /// Spans that have not ended, by their number, and when they were entered.
+    /// Open spans by number, with the time of entry.
     open: BTreeMap<u64, (Done, Option<Instant>)>,
     spans: u64,
     done: Vec<Done>,
     dropped: u64,
-    /// The names of threads, by track.
+    /// Thread names by track.
     threads: Vec<String>,
 }
 
-/// Something that took some time.
+/// A completed event.
 struct Done {
     name: String,
     pid: u32,
@@ -110,8 +110,8 @@ impl Log {
         }
     }
 
-    /// Lets each worker do one thing at a time. Where only durations are known, work is told as if it had just ended, while it ended before
-    /// that which is told next.
+    /// Makes the events of each worker disjoint. Events with known durations but unknown ends are recorded as ending when reported; their
+    /// starts are moved back to before the next event.
     fn separate(&mut self) {
         let mut work: Vec<&mut Done> = self.done.iter_mut().filter(|done| done.pid == WORKERS).collect();
         work.sort_by_key(|done| (done.track, std::cmp::Reverse(done.from + done.time)));
@@ -124,7 +124,7 @@ impl Log {
         }
     }
 
-    /// The track of this thread.
+    /// Track of the calling thread.
     fn thread(&mut self) -> usize {
         thread_local!(static TRACK: Cell<Option<usize>> = const { Cell::new(None) });
         TRACK.get().unwrap_or_else(|| {
@@ -139,7 +139,7 @@ impl Log {
 
 impl Recorder {
     fn lock(&self) -> MutexGuard<'_, Log> {
-        // It is consistent between any two statements, whoever panicked.
+        // The log is consistent after every statement, so a poisoned lock is usable.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -172,7 +172,7 @@ impl Subscriber for &'static Recorder {
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
-    /// The work of a device.
+    /// Records device work.
     fn event(&self, event: &Event<'_>) {
         if event.metadata().target() != DEVICE {
             return;
@@ -200,7 +200,7 @@ impl Subscriber for &'static Recorder {
     fn exit(&self, span: &Id) {
         let now = Instant::now();
         let mut log = self.lock();
-        // A span of the libraries is entered once.
+        // The libraries enter each span once.
         if let Some((mut done, Some(entered))) = log.open.remove(&span.into_u64()) {
             (done.from, done.time) = (entered.duration_since(self.started), now.duration_since(entered));
             log.push(done);
@@ -212,7 +212,7 @@ impl Subscriber for &'static Recorder {
 #[derive(Default)]
 struct Fields {
     all: Map<String, Value>,
-    /// The first of them, if it is a text: it says what the others are about.
+    /// The first field if it is text: the subject of the event.
     about: Option<String>,
 }
 

@@ -56,10 +56,10 @@ fn devices_that_disagree() {
     ];
     let (said, file) = replayed(&folder, &arguments);
     assert!(
-        said.starts_with("error[C037]: the results on cpu are not those on reference: 32 of 32 elements"),
+        said.starts_with("error[C037]: the results on cpu differ from those on reference: 32 of 32 elements"),
         "{said}"
     );
-    assert!(said.contains("y[0] is ") && said.contains(", should be 4\n"), "{said}");
+    assert!(said.contains("y[0] is ") && said.contains(", expected 4\n"), "{said}");
     assert!(said.contains(" --timeout 9 --rtol 0.5"), "{said}");
     assert!(file.contains("\n// x: [f32; 1], blake3 ") && file.contains("\n// passes: "), "{file}");
     assert!(file.contains(&format!("x=@{}", folder.join("x.bin").display())), "{file}");
@@ -69,7 +69,8 @@ fn devices_that_disagree() {
     let output = command(&folder, &replay.split_whitespace().collect::<Vec<_>>()).output().expect("it can be run");
     let said = String::from_utf8(output.stderr).expect("text");
     assert!(
-        output.status.code() == Some(2) && said.contains("error[C044]: what `x` is bound to is not what"),
+        output.status.code() == Some(2)
+            && said.contains("error[C044]: the data bound to `x` differ from the data that"),
         "{said}"
     );
 
@@ -144,11 +145,11 @@ fn crashed(folder: &Path, arguments: &[&str], signal: &str) -> (String, String) 
     let output = child.wait_with_output().expect("it ends");
     let said = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(70), "{said}");
-    assert!(said.starts_with(&format!("error[C041]: the command was ended by SIG{signal}\n")), "{said}");
+    assert!(said.starts_with(&format!("error[C041]: the command crashed with SIG{signal}\n")), "{said}");
     let (_, replay) = said.trim_end().rsplit_once("  = replay: ").unwrap_or_else(|| panic!("{said}"));
     let mut files = fs::read_dir(folder.join("tmp")).expect("a folder").map(|file| file.unwrap().path());
     let text = fs::read_to_string(files.next().expect("a file")).expect("text");
-    let head = format!("// {replay}\n// error[C041]: the command was ended by SIG{signal}\n");
+    let head = format!("// {replay}\n// error[C041]: the command crashed with SIG{signal}\n");
     assert!(text.starts_with(&head) && files.next().is_none(), "{text}");
     (replay.into(), text)
 }
@@ -199,5 +200,5 @@ fn results_that_are_not_as_expected() {
     let arguments =
         ["run", &saxpy, "a=2", "x=iota:4", "y=zeros:4", "--elements", "4", "--expect", "y=0,2,4.5,6", "--atol", "0.25"];
     let (said, _) = replayed(&folder, &arguments);
-    assert!(said.contains("1 of 4 elements of `y` differ\n  |   y[2] is 4.0, should be 4.5\n"), "{said}");
+    assert!(said.contains("1 of 4 elements of `y` differ\n  |   y[2] is 4.0, expected 4.5\n"), "{said}");
 }

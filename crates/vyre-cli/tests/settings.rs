@@ -123,14 +123,14 @@ fn a_folder_for_what_is_kept_is_relative_to_the_file_that_names_it() {
 fn what_is_wrong_is_shown_where_it_is() {
     let folder = configured("settings_wrong", "");
     let cases = [
-        ("devise = \"cpu\"", "there is no setting `devise`; is `device` meant?"),
-        ("\n\ntheads = 2", "there is no setting `theads`; is `threads` meant?"),
-        ("threads = 0", "`threads`: it is not a number from 1 to 1024"),
-        ("threads = \"many\"", "`threads`: it is not a number from 1 to 1024"),
-        ("threads = [1]", "`threads` is neither text nor a number"),
-        ("[device]\nname = \"cpu\"", "`device` is neither text nor a number"),
+        ("devise = \"cpu\"", "there is no setting `devise`; did you mean `device`?"),
+        ("\n\ntheads = 2", "there is no setting `theads`; did you mean `threads`?"),
+        ("threads = 0", "`threads`: it is not an integer from 1 to 1024"),
+        ("threads = \"many\"", "`threads`: it is not an integer from 1 to 1024"),
+        ("threads = [1]", "`threads` is neither a string nor a number"),
+        ("[device]\nname = \"cpu\"", "`device` is neither a string nor a number"),
         ("isa = \"neon\"", "`isa`: it is not portable, avx2 or avx512"),
-        ("fuel = -1", "`fuel`: it is not a whole number"),
+        ("fuel = -1", "`fuel`: it is not an integer"),
         ("timeout = \"never\"", "`timeout`: `never` is not a number of seconds"),
         ("fuel = 1\nfuel = 2", "duplicate key"),
         ("device = ", ""),
@@ -159,7 +159,7 @@ fn what_is_wrong_is_shown_where_it_is() {
         assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(stderr.starts_with(&format!("error[C036]: {} is `{}`: ", variable.0, variable.1)), "{stderr}");
         let stdout = String::from_utf8_lossy(&output.stdout);
-        let line = stdout.lines().find(|line| line.contains(" is wrong: ")).expect("it is marked");
+        let line = stdout.lines().find(|line| line.contains(" is invalid: ")).expect("it is marked");
         assert!(line.ends_with(&format!("({})", variable.0)), "{line}");
     }
 }
@@ -212,12 +212,12 @@ fn names_that_do_not_exist_are_shown_with_those_that_do() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(
         (output.status.code(), stderr.trim()),
-        (Some(0), "warning: there is no variable VYRE_DEVISE; is VYRE_DEVICE meant?")
+        (Some(0), "warning: there is no variable VYRE_DEVISE; did you mean VYRE_DEVICE?")
     );
     // As damaged files are.
     fs::create_dir_all(folder.join("kept/programs")).expect("a folder");
     fs::write(folder.join("kept/programs/one.program"), "damage").expect("a file can be written");
     let output = vyre(&folder, &[("VYRE_CACHE", "kept")], &["doctor"]);
     let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(stdout.contains(", 1 of them damaged\n    to do: "), "{stdout}");
+    assert!(stdout.contains(", 1 of them damaged\n    help: "), "{stdout}");
 }

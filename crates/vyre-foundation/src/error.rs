@@ -110,9 +110,9 @@ error_table! {
     #[derive(Clone, Debug, PartialEq)]
     pub enum Error wraps {
         /// The text has syntax errors; every error is listed.
-        Text(found: Diagnostics) message("{0}"), code found.first_code(), help "each error above says how to fix it";
+        Text(found: Diagnostics) message("{0}"), code found.first_code(), help "each error has its own help line";
         /// The program breaks rules of the IR; every violation is listed.
-        Invalid(found: Diagnostics) message("{0}"), code found.first_code(), help "each error above says how to fix it";
+        Invalid(found: Diagnostics) message("{0}"), code found.first_code(), help "each error has its own help line";
     };
 
     /// Bytes that are not the encoding of a module.

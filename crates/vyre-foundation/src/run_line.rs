@@ -40,7 +40,7 @@ pub enum BadWord {
     #[error("`{0}` is not a size: sizes are integers below 2^32")]
     Size(String),
     /// A count that is not a number.
-    #[error("it is not a whole number from 0 to 2^64 - 1")]
+    #[error("it is not an integer from 0 to 2^64 - 1")]
     Count,
     /// A subgroup size that is not a number.
     #[error("it is not a number")]
