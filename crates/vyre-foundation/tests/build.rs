@@ -455,28 +455,28 @@ fn check_mistake(said: &str, body: impl FnOnce(&Kernel, &Cell<u32>)) {
 
 #[test]
 fn nothing_follows_an_exit() {
-    let after = "this is never reached";
-    check_mistake("nothing can follow the `return`", |k, line| {
+    let after = "unreachable code";
+    check_mistake("unreachable code after `return`", |k, line| {
         k.return_();
         here!(line, k.global_index());
     });
-    check_mistake("nothing can follow the `break`", |k, line| {
+    check_mistake("unreachable code after `break`", |k, line| {
         k.loop_(|| {
             k.break_();
             here!(line, k.continue_());
         });
     });
-    check_mistake("nothing can follow the `trap`", |k, line| {
+    check_mistake("unreachable code after `trap`", |k, line| {
         k.trap(1);
         here!(line, k.if_(true, || ()));
     });
-    check_mistake("nothing can follow the `if`", |k, line| {
+    check_mistake("unreachable code after `if`", |k, line| {
         k.loop_(|| {
             k.if_else(true, || k.break_(), || k.continue_());
             here!(line, k.workgroup_barrier());
         });
     });
-    check_mistake("nothing can follow the `loop`", |k, line| {
+    check_mistake("unreachable code after `loop`", |k, line| {
         k.loop_(|| k.if_(true, || k.return_()));
         here!(line, k.print("", ()));
     });
@@ -508,7 +508,7 @@ fn exits_need_a_loop() {
 
 #[test]
 fn values_end_with_their_block() {
-    let ended = "this value belongs to a block that has ended";
+    let ended = "this value is out of scope";
     check_mistake(ended, |k, line| {
         let inside = Cell::new(None);
         k.if_(true, || inside.set(Some(k.global_index())));
@@ -541,7 +541,7 @@ fn values_end_with_their_block() {
 
 #[test]
 fn variables_end_with_their_block() {
-    let ended = "this variable belongs to a block that has ended";
+    let ended = "this variable is out of scope";
     check_mistake(ended, |k, line| {
         let outside = Cell::new(k.var(0u32));
         k.if_(true, || outside.set(k.var(1)));
@@ -620,7 +620,7 @@ fn declarations_are_checked_where_they_stand() {
 
 #[test]
 fn instructions_are_checked_where_they_stand() {
-    check_mistake("element 64 of `tile` does not exist", |k, line| {
+    check_mistake("element 64 of `tile` is out of bounds", |k, line| {
         let tile = k.workgroup::<f32>("tile", 64);
         let _ = here!(line, tile.load_wide::<4>(61));
     });

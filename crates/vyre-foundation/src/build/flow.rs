@@ -7,10 +7,10 @@ use super::{Arg, Bundle, Integer, Kernel, Val};
 use crate::ir::{Control, Literal, Op, Pure, Scalar, Terminator, ValueId, Values};
 use crate::text::is_name;
 
-/// A mutable variable. It can be used until the block it was made in ends.
+/// A mutable variable. Its scope is the block that makes it.
 ///
-/// The program has no variables: after a branch that changes one, its value is a result of the branch; in a loop that
-/// changes it, it is a parameter.
+/// The builder converts variables to SSA: one that a branch assigns becomes a result of the branch, one that a loop assigns a parameter of
+/// the loop.
 #[derive(Clone, Copy)]
 pub struct Var<'k, T> {
     kernel: &'k Kernel,
@@ -19,7 +19,7 @@ pub struct Var<'k, T> {
 }
 
 impl<'k, T: Scalar> Var<'k, T> {
-    /// Gives a name to the values that the variable has from here on, unless they have one.
+    /// Sets the debug name of the current and later values of the variable that have none.
     #[track_caller]
     #[must_use]
     pub fn named(self, name: &str) -> Self {
@@ -29,7 +29,7 @@ impl<'k, T: Scalar> Var<'k, T> {
         self
     }
 
-    /// [`named`](Var::named) for names of another language: one that the text format cannot write is no mistake, and ignored.
+    /// Like [`named`](Var::named), but ignores names that are not valid in the text format.
     #[must_use]
     pub fn debug_name(self, name: &str) -> Self {
         if is_name(name) {
@@ -38,14 +38,14 @@ impl<'k, T: Scalar> Var<'k, T> {
         self
     }
 
-    /// What the variable is here. The value does not change with it.
+    /// The current value of the variable. Later assignments do not change it.
     #[track_caller]
     #[must_use]
     pub fn get(self) -> Val<'k, T> {
         Val::new(self.kernel, self.kernel.state.borrow_mut().get(self.index))
     }
 
-    /// Changes the variable.
+    /// Assigns the variable.
     #[track_caller]
     pub fn set(self, value: impl Arg<'k, T>) {
         let value = value.operand(self.kernel);
@@ -53,7 +53,7 @@ impl<'k, T: Scalar> Var<'k, T> {
     }
 }
 
-/// Types that a `switch` can choose by.
+/// Types of `switch` selectors.
 pub trait Selector: Integer {}
 impl Selector for i32 {}
 impl Selector for u32 {}
@@ -67,19 +67,19 @@ impl Kernel {
         Var { kernel: self, index: self.state.borrow_mut().variable(initial), ty: PhantomData }
     }
 
-    /// Makes a mutable variable that is set before it is needed; until then, it is 0.
+    /// Makes a mutable variable with the initial value 0.
     #[track_caller]
     pub fn unset<T: Scalar>(&self) -> Var<'_, T> {
         self.var(T::from_bits(0))
     }
 
-    /// Does something where a condition is true.
+    /// Appends an `if` without `else`.
     #[track_caller]
     pub fn if_<'k>(&'k self, condition: impl Arg<'k, bool>, then: impl FnOnce()) {
         self.if_else(condition, then, || ());
     }
 
-    /// Does one thing where a condition is true and another where it is not. What the closures return is the result.
+    /// Appends an `if` with `else`. The results are the values that the closures return.
     #[track_caller]
     pub fn if_else<'k, R: Bundle<'k>>(
         &'k self,
@@ -92,8 +92,7 @@ impl Kernel {
         self.branch(Control::If, &[condition], &arms)
     }
 
-    /// Does one of several things: `body` is called with each of the cases, and with `None` for all other values of the
-    /// selector. What it returns is the result.
+    /// Appends a `switch`: `body` is called with each case, and with `None` for the default. The results are the values that it returns.
     #[track_caller]
     pub fn switch_<'k, T: Selector, R: Bundle<'k>>(
         &'k self,
@@ -111,14 +110,14 @@ impl Kernel {
         self.branch(Control::Switch(cases), &[selector], &arms)
     }
 
-    /// Does something that came from the named operation: telemetry, fusion and explanations speak of it.
+    /// Appends a `region`: code of a named operation, for telemetry, fusion and explanations.
     #[track_caller]
     pub fn region<'k, R: Bundle<'k>>(&'k self, operation: &str, body: impl FnOnce() -> R) -> R {
         let arms = [self.arm(body)];
         self.branch(Control::Region(operation.into()), &[], &arms)
     }
 
-    /// Repeats until a [`break_`](Kernel::break_).
+    /// Appends a loop, left by [`break_`](Kernel::break_).
     #[track_caller]
     pub fn loop_(&self, body: impl FnOnce()) {
         self.state.borrow_mut().open_loop(None);
@@ -126,7 +125,7 @@ impl Kernel {
         self.state.borrow_mut().close_loop();
     }
 
-    /// Repeats while a condition is true.
+    /// Appends a loop that runs while a condition is true.
     #[track_caller]
     pub fn while_<'k, C: Arg<'k, bool>>(&'k self, condition: impl FnOnce() -> C, body: impl FnOnce()) {
         self.state.borrow_mut().open_loop(None);
@@ -137,7 +136,7 @@ impl Kernel {
         self.state.borrow_mut().close_loop();
     }
 
-    /// Counts from `from` up to, but not including, `to`.
+    /// Appends a counting loop over `from..to`.
     #[track_caller]
     pub fn for_range<'k, T: Integer>(
         &'k self,
@@ -148,7 +147,7 @@ impl Kernel {
         self.for_range_step(from, to, T::from_bits(1), body);
     }
 
-    /// Counts from `from` up in steps, below `to`. A step that goes past the end of the type wraps, and the counting goes on.
+    /// Appends a counting loop from `from` below `to`, in steps of `step`. The induction variable wraps at the end of its type.
     #[track_caller]
     pub fn for_range_step<'k, T: Integer>(
         &'k self,
@@ -159,7 +158,7 @@ impl Kernel {
     ) {
         let [from, to, step] = [from.operand(self), to.operand(self), step.operand(self)];
         let counter = self.state.borrow_mut().open_loop(Some((from, step)));
-        let counter = Val::new(self, counter.expect("asked for"));
+        let counter = Val::new(self, counter.expect("requested"));
         let done = self.apply::<Val<'k, bool>>(Op::Pure(Pure::Ge), &[counter.operand(self), to]);
         self.if_(done, || self.break_());
         body(counter);
@@ -172,7 +171,7 @@ impl Kernel {
         self.state.borrow_mut().exit_loop(Terminator::Break);
     }
 
-    /// Goes on with the next trip of the innermost loop.
+    /// Starts the next iteration of the innermost loop.
     #[track_caller]
     pub fn continue_(&self) {
         self.state.borrow_mut().exit_loop(Terminator::Continue);
@@ -184,14 +183,14 @@ impl Kernel {
         self.state.borrow_mut().exit(Terminator::Return, &[]);
     }
 
-    /// Ends the invocation, and makes the dispatch fail with a code.
+    /// Ends the invocation and makes the dispatch fail with a code.
     #[track_caller]
     pub fn trap<'k>(&'k self, code: impl Arg<'k, u32>) {
         let code = code.operand(self);
         self.state.borrow_mut().exit(Terminator::Trap, &[code]);
     }
 
-    /// Stands for values where a block has ended: what a closure returns there goes nowhere.
+    /// Placeholder values for a closure whose block has ended.
     pub fn never<'k, R: Bundle<'k>>(&'k self) -> R {
         let zeros = R::result_types().into_iter().map(|ty| self.state.borrow_mut().program.literal(Literal::zero(ty)));
         R::from_values(self, &mut zeros.collect::<Values>().into_iter())
@@ -201,7 +200,7 @@ impl Kernel {
     fn arm<'k, R: Bundle<'k>>(&'k self, body: impl FnOnce() -> R) -> Arm {
         self.state.borrow_mut().open();
         let result = body();
-        // What a closure returns after an exit goes nowhere and may be anything.
+        // Values returned after an exit are unused.
         let ended = self.state.borrow_mut().ended();
         let given = if ended { Default::default() } else { self.operands_of(result) };
         self.state.borrow_mut().close_arm(given)

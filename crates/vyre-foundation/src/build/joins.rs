@@ -1,8 +1,7 @@
-//! Removes results of control flow and parameters of loops that are not needed.
+//! Elimination of redundant phis, the last step of SSA construction (as of Braun et al.): of results of control flow and loop parameters.
 //!
-//! Both are *joins*: one of several values, depending on the way that was taken. A join is not needed if nothing uses it but
-//! other joins of that kind, or if all ways give the same value (or, around a loop, the join itself) and that value is
-//! visible without it. Removing one can make another unnecessary, so this goes on until nothing changes.
+//! A join is redundant if it is dead, apart from uses by other dead joins, or if all its incoming values are one value in scope (or, around
+//! a loop, the join itself). Removing a join can make others redundant, so this runs to a fixed point.
 
 use rustc_hash::FxHashMap;
 
@@ -49,7 +48,7 @@ pub(super) fn remove_redundant(program: &mut Program) {
     }
 }
 
-/// What stands for a value that is removed.
+/// Replacement of each removed value.
 type Same = SecondaryMap<ValueId, Option<ValueId>>;
 
 fn resolve(same: &Same, mut value: ValueId) -> ValueId {
@@ -65,13 +64,12 @@ struct Join {
     inside: usize,
 }
 
-/// The joins of one place.
+/// The joins of an instruction or block.
 struct Group {
     target: Target,
-    /// The instructions whose operands are the values: for results, `yield` or `break`; for parameters, the loop, and
-    /// `continue`.
+    /// Instructions whose operands are the incoming values: `yield` or `break` of results, the loop and `continue` of parameters.
     givers: Vec<InstId>,
-    /// Depth of the blocks that are joined; what is defined outside of them has less.
+    /// Nesting depth of the joined blocks; values defined outside of them have a smaller depth.
     inside: usize,
 }
 
@@ -101,7 +99,7 @@ impl Group {
 
 struct Collector {
     groups: Vec<Group>,
-    /// How deep the block is nested in which a value is defined; 0 for what is visible everywhere.
+    /// Nesting depth of the definition of each value; 0 for literals and constants.
     depths: SecondaryMap<ValueId, usize>,
 }
 
@@ -113,7 +111,7 @@ impl Collector {
         collector
     }
 
-    /// `innermost` is the position of the results of the innermost loop in the list; its parameters are the next.
+    /// `innermost` is the index of the group of the results of the innermost loop; the group of its parameters is the next.
     fn block(&mut self, program: &Program, block: BlockId, depth: usize, innermost: Option<usize>) {
         for &param in &program.block(block).params {
             self.depths[param] = depth;
@@ -146,7 +144,7 @@ impl Collector {
     }
 }
 
-/// The values that something other than a join needs, and the joins that lead to them.
+/// Live values: those with a use other than a join, and transitively the incoming values of live joins.
 fn used(program: &Program, joins: &[Join], same: &Same) -> SecondaryMap<ValueId, bool> {
     let joins: FxHashMap<ValueId, &Join> = joins.iter().map(|join| (join.value, join)).collect();
     let mut used = SecondaryMap::with_capacity(program.values().len(), false);

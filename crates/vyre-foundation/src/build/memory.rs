@@ -1,4 +1,4 @@
-//! Memory objects: their declarations and accesses.
+//! Memory objects: declarations and accesses.
 
 use std::marker::PhantomData;
 
@@ -7,8 +7,7 @@ use half::f16;
 use super::{Arg, Integer, Kernel, Val};
 use crate::ir::{Access, Element, Literal, MemId, MemOperand, Memory, Op, PerGroup, Scalar, Space, Span, Values, ops};
 
-/// A memory object with elements `E`. `A` says what can be done with it: [`Read`], [`Write`], [`ReadWrite`], [`Atomic`] or
-/// [`Uniform`].
+/// A memory object with elements `E` and access mode `A`: [`Read`], [`Write`], [`ReadWrite`], [`Atomic`] or [`Uniform`].
 #[derive(Clone, Copy)]
 pub struct Object<'k, E, A> {
     pub(super) kernel: &'k Kernel,
@@ -16,22 +15,22 @@ pub struct Object<'k, E, A> {
     types: PhantomData<(E, A)>,
 }
 
-/// A Rust type that objects are arrays of: a scalar, or a record, which is a struct of scalars.
+/// Element type of an object: a scalar or a record, which is a struct of scalars.
 #[diagnostic::on_unimplemented(
     message = "there are no slices of `{Self}` on a device",
     label = "neither a number nor a record",
     note = "a slice is of numbers, or of structs of numbers with `#[derive(vyre::Record)]`"
 )]
 pub trait Stored: Copy {
-    /// The element of the object.
+    /// Scalar element type of the object.
     const ELEMENT: Element;
-    /// How many elements one of these takes.
+    /// Number of scalar elements.
     const WIDTH: u32 = 1;
-    /// What is loaded and stored. Integers of 8 and 16 bits are seen as 32-bit ones; of records, only fields are.
+    /// Type of loaded and stored values: 32 bits for integers of 8 and 16 bits. Records are accessed by field.
     type Value;
 }
 
-/// A Rust type that is one element.
+/// A scalar element type.
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` is not moved as a whole",
     label = "not a scalar",
@@ -53,16 +52,16 @@ stored! {
     f32 F32 as f32; i64 I64 as i64; u64 U64 as u64; f64 F64 as f64; f16 F16 as f16;
 }
 
-/// Ways to access an object.
+/// Access mode of an object.
 pub trait Mode {
-    /// Whether accesses are atomic.
+    /// True if accesses are atomic.
     const ATOMIC: bool = false;
 }
-/// Objects with an index: all but uniforms.
+/// Access modes with an index: all but uniforms.
 pub trait Indexed: Mode {}
-/// Objects with an index that can be loaded from.
+/// Access modes with an index that permit loads.
 pub trait Loads: Indexed {}
-/// Objects that can be stored to.
+/// Access modes that permit stores.
 pub trait Stores: Indexed {}
 
 macro_rules! accesses {
@@ -77,15 +76,15 @@ macro_rules! accesses {
     )* };
 }
 accesses! {
-    /// The object can be loaded from.
+    /// Read-only.
     Read: Indexed Loads;
-    /// The object can be stored to.
+    /// Write-only.
     Write: Indexed Stores;
-    /// The object can be loaded from and stored to.
+    /// Loads and stores.
     ReadWrite: Indexed Loads Stores;
-    /// The object can be loaded from and stored to, and changed atomically. All these accesses are atomic.
+    /// Atomic loads, stores and read-modify-writes.
     Atomic: Indexed Loads Stores, true;
-    /// The object is a scalar that the caller gives, the same for all invocations.
+    /// Uniform scalar.
     Uniform: ;
 }
 
@@ -102,31 +101,30 @@ macro_rules! declarations {
     )* };
 }
 
-/// Declarations of memory. They may stand anywhere; the objects are those of the whole program.
+/// Declarations of memory, allowed anywhere; the scope of an object is the whole program.
 impl Kernel {
     declarations! {
-        /// Declares storage that the caller binds and the program only reads.
+        /// Declares read-only storage.
         read() -> Read of Stored = Space::Storage(Access::Read), None, false;
-        /// Declares storage that the caller binds and the program only writes.
+        /// Declares write-only storage.
         write() -> Write of Stored = Space::Storage(Access::Write), None, false;
-        /// Declares storage that the caller binds.
+        /// Declares storage.
         read_write() -> ReadWrite of Stored = Space::Storage(Access::ReadWrite), None, false;
-        /// Declares atomic storage that the caller binds.
+        /// Declares atomic storage.
         atomic() -> Atomic of Single Integer = Space::Storage(Access::ReadWrite), None, true;
-        /// Declares a scalar that the caller gives.
+        /// Declares a uniform scalar.
         uniform() -> Uniform of Single = Space::Uniform, Some(1), false;
-        /// Declares an array that the caller binds, the same for all invocations.
+        /// Declares a uniform array.
         uniform_array() -> Read of Stored = Space::Storage(Access::Constant), None, false;
-        /// Declares an array for each workgroup. Of arrays that are not the caller's, names only have to differ: one that is
-        /// taken gets a number.
+        /// Declares a workgroup array. Duplicate names of workgroup and private arrays get a numeric suffix.
         workgroup(length) -> ReadWrite of Stored = Space::Workgroup, Some(length), false;
-        /// Declares an atomic array for each workgroup.
+        /// Declares an atomic workgroup array.
         workgroup_atomic(length) -> Atomic of Single Integer = Space::Workgroup, Some(length), true;
-        /// Declares an array for each invocation.
+        /// Declares a private array.
         private(length) -> ReadWrite of Stored = Space::Private, Some(length), false;
     }
 
-    /// Declares storage that the caller binds and the program writes. Whether it is also read is seen at the end.
+    /// Declares storage that becomes write-only if the finished program has no load from it, and read-write otherwise.
     #[track_caller]
     pub fn mutable<E: Stored>(&self, name: &str) -> Object<'_, E, ReadWrite> {
         let object = self.read_write(name);
@@ -141,7 +139,7 @@ impl Kernel {
         let mut numbered = (2..).map(|number| format!("{name}_{number}"));
         let mut name = name.to_owned();
         while matches!(space, Space::Workgroup | Space::Private) && taken(&name) {
-            name = numbered.next().expect("numbers do not end");
+            name = numbered.next().expect("the numbers are unbounded");
         }
         let element = E::ELEMENT;
         let length = length.map(|length| length.saturating_mul(E::WIDTH));
@@ -153,14 +151,14 @@ impl Kernel {
 }
 
 impl<E: Stored, A: Mode> Object<'_, E, A> {
-    /// The memory operand of its accesses.
+    /// Memory operand of its accesses.
     pub(super) fn operand(&self) -> MemOperand {
         MemOperand { memory: self.id, element: E::ELEMENT, atomic: A::ATOMIC }
     }
 }
 
 impl<'k, E: Stored, A: Indexed> Object<'k, E, A> {
-    /// The same bytes as elements of another type: indices and the length count those.
+    /// Reinterprets the object as elements of another type, which indices and length count.
     pub fn view<F: Stored>(self) -> Object<'k, F, A> {
         Object { kernel: self.kernel, id: self.id, types: PhantomData }
     }
@@ -181,7 +179,7 @@ impl<'k, E: Single + Integer> Object<'k, E, Atomic> {
 }
 
 impl<'k, E: Stored, A: Indexed> Object<'k, E, A> {
-    /// Fixes how many there are.
+    /// Declares the length.
     #[track_caller]
     #[must_use]
     pub fn with_length(self, length: u32) -> Self {
@@ -191,7 +189,7 @@ impl<'k, E: Stored, A: Indexed> Object<'k, E, A> {
         self
     }
 
-    /// How many there are.
+    /// The length.
     #[track_caller]
     pub fn len(self) -> Val<'k, u32> {
         let elements: Val<'k, u32> = self.kernel.apply(PerGroup::Length(self.id), &[]);
@@ -207,7 +205,7 @@ impl<'k, E: Stored, A: Indexed> Object<'k, E, A> {
 }
 
 impl<'k, E: Stored, A: Loads> Object<'k, E, A> {
-    /// The element at an index; 0 outside.
+    /// Loads the element at an index; 0 out of bounds.
     #[track_caller]
     pub fn load(self, index: impl Arg<'k, u32>) -> Val<'k, E::Value>
     where
@@ -217,19 +215,19 @@ impl<'k, E: Stored, A: Loads> Object<'k, E, A> {
         value
     }
 
-    /// One to four consecutive elements in one access; 0 for those outside. Atomic objects take only one.
+    /// Loads one to four consecutive elements in one access; 0 for elements out of bounds. Atomic accesses take one element.
     #[track_caller]
     pub fn load_wide<const N: usize>(self, index: impl Arg<'k, u32>) -> [Val<'k, E::Value>; N]
     where
         E: Single,
     {
-        const { assert!(N >= 1 && N <= 4, "an access touches 1 to 4 elements") };
+        const { assert!(N >= 1 && N <= 4, "an access is to 1 to 4 elements") };
         self.kernel.apply(Op::Load(self.operand()), &[index.operand(self.kernel)])
     }
 }
 
 impl<'k, E: Stored, A: Stores> Object<'k, E, A> {
-    /// Writes the element at an index; outside, nothing.
+    /// Stores an element at an index. A store out of bounds has no effect.
     #[track_caller]
     pub fn store(self, index: impl Arg<'k, u32>, value: impl Arg<'k, E::Value>)
     where
@@ -238,13 +236,13 @@ impl<'k, E: Stored, A: Stores> Object<'k, E, A> {
         self.store_wide(index, [value]);
     }
 
-    /// Writes one to four consecutive elements in one access, but none outside. Atomic objects take only one.
+    /// Stores one to four consecutive elements in one access, except elements out of bounds. Atomic accesses take one element.
     #[track_caller]
     pub fn store_wide<const N: usize>(self, index: impl Arg<'k, u32>, values: [impl Arg<'k, E::Value>; N])
     where
         E: Single,
     {
-        const { assert!(N >= 1 && N <= 4, "an access touches 1 to 4 elements") };
+        const { assert!(N >= 1 && N <= 4, "an access is to 1 to 4 elements") };
         let mut operands = Values::new();
         operands.push(index.operand(self.kernel));
         for value in values {
@@ -255,7 +253,7 @@ impl<'k, E: Stored, A: Stores> Object<'k, E, A> {
 }
 
 impl<'k, E: Single> Object<'k, E, Uniform> {
-    /// Gives the scalar a value for callers who give none.
+    /// Sets the default value.
     #[must_use]
     pub fn with_default(self, default: E::Value) -> Self {
         let default = Literal { ty: E::Value::TYPE, bits: default.to_bits() };
@@ -263,7 +261,7 @@ impl<'k, E: Single> Object<'k, E, Uniform> {
         self
     }
 
-    /// The value.
+    /// Loads the value.
     #[track_caller]
     pub fn load(self) -> Val<'k, E::Value> {
         self.kernel.apply(Op::Load(self.operand()), &[])
@@ -293,7 +291,7 @@ impl<'k, E: Single + Integer> Object<'k, E, Atomic> {
         exchange = Exchange;
     }
 
-    /// [`CompareExchange`](Op::CompareExchange): the old value, and whether it was replaced.
+    /// [`CompareExchange`](Op::CompareExchange): returns the old value, and true if it was replaced.
     #[track_caller]
     pub fn compare_exchange(
         self,

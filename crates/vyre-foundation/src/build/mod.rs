@@ -1,9 +1,8 @@
-//! The builder: programs written as Rust.
+//! Builder: an embedded DSL that constructs programs from Rust closures.
 //!
-//! [`kernel`] hands a [`Kernel`] to a closure, and what the closure calls on it becomes a [`Program`]. Values ([`Val`]) carry
-//! their type, so that rustc finds type errors; operators and methods apply the operations of the op table. Mutable
-//! variables ([`Var`]) become values that loops carry and branches yield, and those that turn out not to be needed do not
-//! appear in the program.
+//! [`kernel`] passes a [`Kernel`] to a closure, whose calls append to a [`Program`]. Values ([`Val`]) carry their type, so rustc reports type
+//! errors; operators and methods append operations. Mutable variables ([`Var`]) are converted to SSA: loop parameters and results of
+//! branches, of which the redundant ones are removed.
 //!
 //! ```
 //! use vyre_foundation::build::kernel;
@@ -19,13 +18,12 @@
 //! # Ok::<(), vyre_foundation::Error>(())
 //! ```
 //!
-//! # Mistakes
+//! # Errors
 //!
-//! What rustc cannot see is found while the closure runs: a value, variable or object that is used where it does not exist,
-//! code after an exit, a bad name, an index that is known to be out of bounds, and every other rule of the validator about
-//! declarations and single instructions. The first mistake is kept with the place of the call and becomes
-//! [`Error::Build`]; calls after it do nothing. What is left to the validator is whether barriers, broadcasts and subgroup
-//! operations stand in control flow that is uniform for the workgroup or the subgroup.
+//! The builder itself reports violations that rustc cannot detect: values, variables and objects out of scope, unreachable code, invalid
+//! names, constant indices out of bounds, and the rules of the validator about declarations and single instructions. The first violation
+//! becomes an [`Error::Build`] with the location of the call, and later calls have no effect. Only uniform control flow around barriers,
+//! broadcasts and subgroup operations is left to the validator.
 
 mod flow;
 mod joins;
@@ -46,10 +44,10 @@ use crate::ir::{Axis, Barrier, Literal, Op, PerGroup, PerInvocation, Program, Sc
 use crate::text::is_name;
 use state::State;
 
-/// Builds a program: `body` is called once, and what it does with the [`Kernel`] is what every invocation executes.
+/// Builds a program: `body` is called once and appends the instructions that every invocation executes.
 ///
 /// # Errors
-/// [`Error::Build`] with the place of the first mistake.
+/// [`Error::Build`] with the location of the first violation.
 #[track_caller]
 pub fn kernel(name: impl Into<String>, workgroup_size: [u32; 3], body: impl FnOnce(&Kernel)) -> Result<Program, Error> {
     let kernel = Kernel { state: RefCell::new(State::new(Program::new(name, workgroup_size))) };
@@ -58,7 +56,7 @@ pub fn kernel(name: impl Into<String>, workgroup_size: [u32; 3], body: impl FnOn
     kernel.state.into_inner().finish()
 }
 
-/// The program that is being built: declares its memory and constants, and appends instructions and control flow.
+/// Program under construction: declares memory and constants, and appends instructions and control flow.
 pub struct Kernel {
     state: RefCell<State>,
 }
@@ -73,7 +71,7 @@ macro_rules! operations {
     )* };
 }
 
-/// Where an invocation stands, and barriers.
+/// Positions of the invocation, and barriers.
 impl Kernel {
     operations! {
         global_index() -> Val<'_, u32> = PerInvocation::GlobalIndex;
@@ -92,9 +90,9 @@ impl Kernel {
     }
 }
 
-/// Literals, constants, and what is printed.
+/// Literals, constants and prints.
 impl Kernel {
-    /// A literal as a value. Where a value is an argument, a Rust literal can be given as it is.
+    /// A literal as a value. Arguments of type [`Arg`] also take Rust literals directly.
     pub fn lit<T: Scalar>(&self, value: T) -> Val<'_, T> {
         let literal = Literal { ty: T::TYPE, bits: value.to_bits() };
         Val::new(self, self.state.borrow_mut().program.literal(literal))
@@ -110,8 +108,7 @@ impl Kernel {
         Val::new(self, value)
     }
 
-    /// Gives values the name of a variable of the source, unless they have a name, and returns them. A name that the text format
-    /// cannot write is ignored.
+    /// Sets the debug name of values that have none, and returns them. Ignores names that are not valid in the text format.
     pub fn debug_name<N: Nameable>(&self, name: &str, values: N) -> N {
         if is_name(name) {
             values.name(self, name);
@@ -119,7 +116,7 @@ impl Kernel {
         values
     }
 
-    /// Suggests a grid, in invocations, for a caller who names none.
+    /// Sets the default grid, in invocations.
     #[track_caller]
     pub fn launch(&self, invocations: [u32; 3]) {
         let mut state = self.state.borrow_mut();
@@ -127,7 +124,7 @@ impl Kernel {
         state.check_declarations();
     }
 
-    /// Lets floats be [whatever the device makes of them](Program::is_fast).
+    /// Enables [fast-math](Program::is_fast).
     pub fn fast(&self) {
         self.state.borrow_mut().program.set_fast(true);
     }
@@ -139,7 +136,7 @@ impl Kernel {
         self.apply::<()>(Op::Print(text.into()), &operands);
     }
 
-    /// Appends an instruction whose results are of the types of `R`.
+    /// Appends an instruction with results of the types of `R`.
     #[track_caller]
     fn apply<'k, R: Bundle<'k>>(&'k self, op: impl Into<Op>, operands: &[ValueId]) -> R {
         let results = self.state.borrow_mut().emit(op, operands, &R::result_types(), &[]);

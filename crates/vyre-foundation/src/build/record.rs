@@ -1,7 +1,7 @@
-//! Records: structs of scalars of one size, which an object holds field after field.
+//! Records: structs of scalars of one size, in array-of-structs layout.
 //!
-//! The object's elements are scalars, and a record is [`WIDTH`](Stored::WIDTH) of them. Where the fields are of different types,
-//! the elements are words, and a field is their bits. An index of a record is multiplied by the width, modulo 2^32.
+//! A record is [`WIDTH`](Stored::WIDTH) consecutive scalar elements of the object. If the fields have different types, the elements are
+//! unsigned words, and fields are bitcast. The index of a record is multiplied by the width, modulo 2^32.
 
 use std::marker::PhantomData;
 
@@ -10,10 +10,10 @@ use half::f16;
 use super::{Arg, Bundle, Indexed, Kernel, Loads, Object, Stored, Stores, Val};
 use crate::ir::{Literal, MemOperand, Op, Pure, Scalar, Type, ValueId, Values};
 
-/// A field of records `R`, of type `F`.
+/// A field of type `F` of records `R`.
 #[derive(Clone, Copy)]
 pub struct Field<R, F> {
-    /// How many elements of the record are before it.
+    /// Offset in the record, in elements.
     before: u32,
     types: PhantomData<fn(R) -> F>,
 }
@@ -25,9 +25,9 @@ impl<R: Stored, F: FieldType> Field<R, F> {
     }
 }
 
-/// The type of a field.
+/// Type of a field: a number or an array of numbers.
 pub trait FieldType: Copy {
-    /// Its scalars, as values.
+    /// Values of its scalars.
     type Values<'k>: Bundle<'k>;
 }
 
@@ -43,17 +43,17 @@ macro_rules! field_types {
 }
 field_types! { i32 u32 f32 i64 u64 f64 f16 }
 
-/// Where a field of one record is. `A` is what can be done with the object.
+/// Reference to a field of a record in an object with access mode `A`.
 #[derive(Clone, Copy)]
 pub struct FieldRef<'k, F, A> {
     kernel: &'k Kernel,
-    /// The element of the record.
+    /// Memory operand of the object.
     element: MemOperand,
     at: ValueId,
     types: PhantomData<(F, A)>,
 }
 
-/// The values of all fields of a record.
+/// Values of all fields of a record.
 pub struct RecordValue<'k, R> {
     kernel: &'k Kernel,
     values: Values,
@@ -61,7 +61,7 @@ pub struct RecordValue<'k, R> {
 }
 
 impl<'k, R: Stored, A: Indexed> Object<'k, R, A> {
-    /// A field of the record at an index.
+    /// References a field of the record at an index.
     #[track_caller]
     pub fn field<F: FieldType>(self, index: impl Arg<'k, u32>, field: Field<R, F>) -> FieldRef<'k, F, A> {
         let at = self.first(index);
@@ -69,7 +69,7 @@ impl<'k, R: Stored, A: Indexed> Object<'k, R, A> {
         FieldRef { kernel: self.kernel, element: self.operand(), at, types: PhantomData }
     }
 
-    /// The position of a record's first element.
+    /// Index of the first element of a record.
     #[track_caller]
     fn first(&self, index: impl Arg<'k, u32>) -> ValueId {
         let index = index.operand(self.kernel);
@@ -81,7 +81,7 @@ impl<'k, R: Stored, A: Indexed> Object<'k, R, A> {
 }
 
 impl<'k, R: Stored, A: Loads> Object<'k, R, A> {
-    /// All fields of the record at an index, up to four of them by one access; 0 outside.
+    /// Loads the record at an index, with up to four elements per access; 0 out of bounds.
     #[track_caller]
     pub fn load_record(self, index: impl Arg<'k, u32>) -> RecordValue<'k, R> {
         let first = self.first(index);
@@ -98,7 +98,7 @@ impl<'k, R: Stored, A: Loads> Object<'k, R, A> {
 }
 
 impl<'k, R: Stored, A: Stores> Object<'k, R, A> {
-    /// Writes all fields of the record at an index, up to four of them by one access; outside, nothing.
+    /// Stores a record at an index, with up to four elements per access. Stores out of bounds have no effect.
     #[track_caller]
     pub fn store_record(self, index: impl Arg<'k, u32>, record: &RecordValue<'k, R>) {
         let first = self.first(index);
@@ -122,7 +122,7 @@ impl<'k, R: Stored> RecordValue<'k, R> {
         F::Values::from_values(self.kernel, &mut values.into_iter())
     }
 
-    /// The record with another value of a field.
+    /// Replaces the value of a field.
     #[track_caller]
     #[must_use]
     pub fn with<F: FieldType>(mut self, field: Field<R, F>, value: F::Values<'k>) -> Self {
@@ -134,7 +134,7 @@ impl<'k, R: Stored> RecordValue<'k, R> {
 }
 
 impl<'k, F: FieldType, A, const N: usize> FieldRef<'k, [F; N], A> {
-    /// An element of a field that is an array. Outside of the array, it is outside of the object.
+    /// References an element of an array field. An index out of bounds of the array is out of bounds of the object.
     #[track_caller]
     pub fn at(self, index: impl Arg<'k, u32>) -> FieldRef<'k, F, A> {
         let kernel = self.kernel;
@@ -146,7 +146,7 @@ impl<'k, F: FieldType, A, const N: usize> FieldRef<'k, [F; N], A> {
 }
 
 impl<'k, F: Scalar, A: Loads> FieldRef<'k, F, A> {
-    /// The value of the field; 0 outside of the object.
+    /// Loads the field; 0 out of bounds.
     #[track_caller]
     pub fn load(self) -> Val<'k, F> {
         let value = self.kernel.one(Op::Load(self.element), &[self.at], self.element.value_type());
@@ -155,7 +155,7 @@ impl<'k, F: Scalar, A: Loads> FieldRef<'k, F, A> {
 }
 
 impl<'k, F: Scalar, A: Stores> FieldRef<'k, F, A> {
-    /// Writes the field; outside of the object, nothing.
+    /// Stores the field. A store out of bounds has no effect.
     #[track_caller]
     pub fn store(self, value: impl Arg<'k, F>) {
         let value = self.kernel.bits_as(value.operand(self.kernel), self.element.value_type());
@@ -164,7 +164,7 @@ impl<'k, F: Scalar, A: Stores> FieldRef<'k, F, A> {
 }
 
 impl Kernel {
-    /// A record whose fields are 0.
+    /// A record of zeros.
     pub fn record<R: Stored>(&self) -> RecordValue<'_, R> {
         let zero = self.state.borrow_mut().program.literal(Literal::zero(R::ELEMENT.value_type()));
         RecordValue { kernel: self, values: (0..R::WIDTH).map(|_| zero).collect(), record: PhantomData }

@@ -1,7 +1,7 @@
-//! The program under construction: the blocks that are open, the variables that are alive, the first mistake.
+//! State of the builder: open blocks, live variables, the first error.
 //!
-//! Every entry point is `#[track_caller]` from the public call down to [`State::misuse`], which takes the place from there.
-//! No closure may stand in between: it would be the caller.
+//! Every function between the public call and [`State::misuse`], which records the location of the call, is `#[track_caller]`. No closure
+//! may call them: the location would be inside the closure.
 
 use std::panic::Location;
 
@@ -20,25 +20,25 @@ use crate::validate;
 
 pub(super) struct State {
     pub(super) program: Program,
-    /// Storage that is only written, unless there is a load from it.
+    /// Storage that becomes write-only if it is never loaded from.
     pub(super) mutable: Vec<MemId>,
-    /// The block each instruction stands in.
+    /// Block of each instruction.
     homes: Arena<InstId, BlockId>,
-    /// The blocks that are open, from the body to the innermost.
+    /// Open blocks, from the body to the innermost.
     frames: Vec<Frame>,
     variables: Vec<Variable>,
-    /// Those whose block is open, in the order in which they were made.
+    /// Indices of the variables in scope, oldest first.
     alive: Vec<usize>,
     mistake: Option<Error>,
-    /// Spans of the calls that there were.
+    /// Span of each call location.
     places: FxHashMap<&'static Location<'static>, Span>,
 }
 
 struct Frame {
     block: BlockId,
-    /// What the variables were outside when the block was opened.
+    /// Values of the variables at the start of the block.
     before: Values,
-    /// The operation after which nothing can follow.
+    /// The operation that ended the block.
     ended: Option<&'static str>,
     looping: Option<Loop>,
 }
@@ -48,7 +48,7 @@ struct Loop {
     has_break: bool,
 }
 
-/// A parameter of a loop that counts, where it starts, and what is added for each trip.
+/// Induction variable of a counting loop: parameter, initial value and step.
 #[derive(Clone, Copy)]
 struct Counter {
     param: ValueId,
@@ -62,14 +62,14 @@ struct Variable {
     name: Option<Box<str>>,
 }
 
-/// A finished block of a branch, still without its `yield`.
+/// A finished block of a branch, without its `yield`.
 pub(super) struct Arm {
     block: BlockId,
-    /// Whether its end is reached.
+    /// True if control reaches its end.
     completes: bool,
-    /// What its closure returned.
+    /// Values that its closure returned.
     returned: Values,
-    /// What the variables are at its end.
+    /// Values of the variables at its end.
     variables: Values,
 }
 
@@ -107,9 +107,9 @@ impl State {
         Ok(self.program)
     }
 
-    // Mistakes.
+    // Errors.
 
-    /// The first mistake counts: later ones may follow from it.
+    /// Records an error. Only the first one is kept: later ones may be consequences of it.
     #[track_caller]
     pub(super) fn misuse(&mut self, mistake: impl Into<String>) {
         let location = Location::caller();
@@ -125,11 +125,11 @@ impl State {
         }
     }
 
-    /// Whether an instruction can be appended here.
+    /// Returns true if an instruction can be appended here.
     #[track_caller]
     pub(super) fn reachable(&mut self) -> bool {
         if let Some(op) = self.innermost().ended {
-            self.misuse(format!("this is never reached: nothing can follow the `{op}` before it"));
+            self.misuse(format!("unreachable code after `{op}`"));
         }
         self.mistake.is_none()
     }
@@ -146,7 +146,7 @@ impl State {
             Def::Param(block, _) => self.is_open(block),
         };
         if !visible {
-            self.misuse("this value belongs to a block that has ended: return it from the closure, or use a variable");
+            self.misuse("this value is out of scope: return it from the closure, or use a variable");
         }
     }
 
@@ -159,7 +159,7 @@ impl State {
 
     // Instructions.
 
-    /// Appends an instruction to the innermost block. After a mistake nothing is appended, and the results stand for nothing.
+    /// Appends an instruction to the innermost block. After an error, appends nothing and returns placeholders.
     #[track_caller]
     pub(super) fn emit(
         &mut self,
@@ -179,7 +179,7 @@ impl State {
         self.program.inst(inst).results.clone()
     }
 
-    /// The call of the builder that is being executed.
+    /// Span of the current builder call.
     #[track_caller]
     fn here(&mut self) -> Span {
         let location = Location::caller();
@@ -232,9 +232,9 @@ impl State {
         self.frames.push(Frame { block, before, ended: None, looping: None });
     }
 
-    /// Closes the innermost block: the variables made in it end, and the others are again what they were before it.
+    /// Closes the innermost block: drops its variables, and restores the values of the others.
     fn close(&mut self) -> Frame {
-        let frame = self.frames.pop().expect("every block that is closed was opened");
+        let frame = self.frames.pop().expect("the block was opened");
         self.alive.truncate(frame.before.len());
         for (&variable, &value) in self.alive.iter().zip(&frame.before) {
             self.variables[variable].value = value;
@@ -245,7 +245,7 @@ impl State {
         frame
     }
 
-    /// Gives a block its terminator if it has none: `return`, which fits the body and any end that is never reached.
+    /// Terminates a block with `return` if it has no terminator: the body, or a block with an unreachable end.
     fn terminate(&mut self, block: BlockId) {
         let last = self.program.block(block).insts.last();
         if last.is_none_or(|&last| !self.program.inst(last).op.is_terminator()) {
@@ -253,7 +253,7 @@ impl State {
         }
     }
 
-    /// Closes a block of a branch; `returned` is what its closure returned.
+    /// Closes a block of a branch; `returned` are the values that its closure returned.
     pub(super) fn close_arm(&mut self, returned: Values) -> Arm {
         let outer = self.innermost().before.len();
         let variables = self.variable_values(outer);
@@ -261,8 +261,8 @@ impl State {
         Arm { block, completes: ended.is_none(), returned, variables }
     }
 
-    /// Appends a branch. Its results are what its closures returned, of the given types, and the variables that an arm has
-    /// changed. If no arm reaches its end, neither does the block around it.
+    /// Appends a branch. Its results are the returned values, of the given types, and the variables that an arm assigns. If control reaches
+    /// the end of no arm, the enclosing block ends, too.
     #[track_caller]
     pub(super) fn branch(&mut self, op: Control, operands: &[ValueId], types: &[Type], arms: &[Arm]) -> Values {
         let before = self.variable_values(self.alive.len());
@@ -290,9 +290,9 @@ impl State {
         results
     }
 
-    // Loops. A loop starts with a parameter for every variable; those that it does not change are removed at the end.
+    // Loops. A loop has a parameter for every variable in scope; the redundant ones are removed at the end.
 
-    /// Opens the block of a loop. `counter` is where it starts to count and by which steps; the parameter is returned.
+    /// Opens the block of a loop. `counter` is the initial value and step of an induction variable, whose parameter is returned.
     #[track_caller]
     pub(super) fn open_loop(&mut self, counter: Option<(ValueId, ValueId)>) -> Option<ValueId> {
         self.open();
@@ -355,13 +355,13 @@ impl State {
         self.variables.len() - 1
     }
 
-    /// Names the values of a variable, from the current one on.
+    /// Sets the debug name of the current and later values of a variable.
     pub(super) fn name_variable(&mut self, variable: usize, name: &str) {
         self.variables[variable].name = Some(name.into());
         self.name_value(self.variables[variable].value, name);
     }
 
-    /// Gives a value a debug name, unless it has one. Literals and constants are printed as what they are.
+    /// Sets the debug name of a value that has none. Literals and constants take none.
     pub(super) fn name_value(&mut self, value: ValueId, name: &str) {
         if let Def::Result(..) | Def::Param(..) = self.program.def(value)
             && self.program.value_name(value).is_none()
@@ -374,7 +374,7 @@ impl State {
     pub(super) fn get(&mut self, variable: usize) -> ValueId {
         let Variable { value, home, .. } = self.variables[variable];
         if !self.is_open(home) {
-            self.misuse("this variable belongs to a block that has ended: make it outside of that block");
+            self.misuse("this variable is out of scope: make it outside of the block that has ended");
         }
         value
     }
@@ -389,7 +389,7 @@ impl State {
         }
     }
 
-    /// Makes a parameter or result the value of a variable.
+    /// Assigns a parameter or result to a variable, and names it after the variable.
     fn assign(&mut self, variable: usize, value: ValueId) {
         let variable = &mut self.variables[variable];
         variable.value = value;
@@ -398,7 +398,7 @@ impl State {
         }
     }
 
-    /// What the first `count` of the variables that are alive are now.
+    /// Current values of the first `count` variables in scope.
     fn variable_values(&self, count: usize) -> Values {
         self.alive[..count].iter().map(|&variable| self.variables[variable].value).collect()
     }

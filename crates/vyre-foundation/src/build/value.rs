@@ -1,4 +1,4 @@
-//! Values, and the operations on them.
+//! SSA values and the operations on them.
 
 use std::marker::PhantomData;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
@@ -8,7 +8,7 @@ use half::f16;
 use super::Kernel;
 use crate::ir::{Literal, Op, Pure, ResultTypes, Scalar, Subgroup, ValueId, Values};
 
-/// A value of the program, of a type that rustc knows. It can be used until the block it was made in ends.
+/// A typed SSA value. Its scope is the block that defines it.
 #[derive(Clone, Copy)]
 pub struct Val<'k, T> {
     kernel: &'k Kernel,
@@ -21,12 +21,12 @@ impl<'k, T: Scalar> Val<'k, T> {
         Val { kernel, id, ty: PhantomData }
     }
 
-    /// The program that it belongs to, for functions that are only given values.
+    /// The kernel of the value.
     pub fn kernel(self) -> &'k Kernel {
         self.kernel
     }
 
-    /// [`Cast`](Pure::Cast); to its own type, the value itself.
+    /// [`Cast`](Pure::Cast). A cast to its own type returns the value itself.
     #[track_caller]
     #[must_use]
     pub fn cast<U: Scalar>(self) -> Val<'k, U> {
@@ -34,7 +34,7 @@ impl<'k, T: Scalar> Val<'k, T> {
         if T::TYPE == U::TYPE { Val::new(self.kernel, operand) } else { self.kernel.apply(Pure::Cast, &[operand]) }
     }
 
-    /// Gives the value a name, which the program's text shows.
+    /// Sets the debug name of the value.
     #[track_caller]
     pub fn named(self, name: &str) -> Self {
         let id = self.operand(self.kernel);
@@ -45,10 +45,10 @@ impl<'k, T: Scalar> Val<'k, T> {
     }
 }
 
-/// What can be given where a value of type `T` is wanted: a [`Val`], or a Rust literal.
+/// Argument of type `T`: a [`Val`] or a Rust literal.
 #[diagnostic::on_unimplemented(message = "this must be a value of type `{T}`", label = "not a value of type `{T}`")]
 pub trait Arg<'k, T> {
-    /// The value, checked to be visible where `kernel` is now.
+    /// The value, checked to be in scope.
     #[doc(hidden)]
     #[track_caller]
     fn operand(self, kernel: &'k Kernel) -> ValueId;
@@ -72,7 +72,7 @@ impl<'k, T: Scalar> Arg<'k, T> for Val<'k, T> {
     }
 }
 
-/// Any number of values together: `()`, a [`Val`], or tuples and arrays of these. Closures of branches return them.
+/// A list of values: `()`, a [`Val`], or tuples and arrays of these. Closures of branches return one.
 pub trait Bundle<'k>: Sized {
     #[doc(hidden)]
     fn types(into: &mut ResultTypes);
@@ -90,8 +90,8 @@ pub trait Bundle<'k>: Sized {
     }
 }
 
-/// Values that take a [debug name](Kernel::debug_name): a [`Val`] of any type, so that a wrong type is reported where it is used, or
-/// tuples and arrays of these.
+/// Values that take a [debug name](Kernel::debug_name): a [`Val`], or tuples and arrays of these. `Val` has no type bound here, so that
+/// rustc reports a type error at a use of the value.
 pub trait Nameable {
     #[doc(hidden)]
     fn name(&self, kernel: &Kernel, name: &str);
@@ -128,7 +128,7 @@ impl<'k, T: Scalar> Bundle<'k> for Val<'k, T> {
         into.push(self.operand(kernel));
     }
     fn from_values(kernel: &'k Kernel, values: &mut dyn Iterator<Item = ValueId>) -> Self {
-        Val::new(kernel, values.next().expect("there is a value for each type"))
+        Val::new(kernel, values.next().expect("one value for each type"))
     }
 }
 
@@ -182,13 +182,13 @@ macro_rules! classes {
     )* };
 }
 classes! {
-    /// Types that can be added and compared: all but bool.
+    /// Types with arithmetic and order: all but bool.
     Number(Scalar): i32 u32 f32 i64 u64 f64 f16;
-    /// Numbers with a sign.
+    /// Signed numbers.
     Signed(Number): i32 f32 i64 f64 f16;
     /// Floats.
     Float(Signed): f32 f64 f16;
-    /// Types made of bits that mean something one by one: integers and bool.
+    /// Types with bitwise operations: integers and bool.
     Logic(Scalar): bool i32 u32 i64 u64;
     /// Integers.
     Integer(Number Logic): i32 u32 i64 u64;
@@ -245,7 +245,7 @@ unary_operators! {
     Not not(Logic) = Pure::Not;
 }
 
-/// Methods that apply an operation to a value, of a class of types or of one type, and to further arguments.
+/// Methods that apply an operation to a value of a type class or a type, and to arguments.
 macro_rules! methods {
     ($(impl $([$class:ident])? $self:ident {
         $($name:ident$(<$generic:ident>)?($($arg:ident: $arg_ty:ty),*) -> $result:ty = $op:path;)*
@@ -383,9 +383,9 @@ methods! {
     }
 }
 
-/// Methods of several operations, with the results of Rust's.
+/// Methods composed of several operations, with the semantics of Rust's methods.
 impl<'k, T: Number> Val<'k, T> {
-    /// The value, or the bound that it is beyond. NaN stays NaN.
+    /// Clamps the value to a range. NaN stays NaN.
     #[track_caller]
     #[must_use]
     pub fn clamp(self, least: impl Arg<'k, T>, most: impl Arg<'k, T>) -> Val<'k, T> {
@@ -401,14 +401,14 @@ impl<'k, T: Number> Val<'k, T> {
 }
 
 impl<'k, T: Float> Val<'k, T> {
-    /// Whether it is not a number.
+    /// True for NaN.
     #[track_caller]
     #[must_use]
     pub fn is_nan(self) -> Val<'k, bool> {
         self.ne(self)
     }
 
-    /// What is after the point.
+    /// Fractional part, `x - trunc(x)`.
     #[track_caller]
     #[must_use]
     pub fn fract(self) -> Val<'k, T> {
@@ -417,7 +417,7 @@ impl<'k, T: Float> Val<'k, T> {
 }
 
 impl<'k, T: Integer> Val<'k, T> {
-    /// The bits, moved to the right; those that leave come in again on the left.
+    /// Right rotation; the count is taken modulo the width.
     #[track_caller]
     #[must_use]
     pub fn rotate_right(self, count: impl Arg<'k, u32>) -> Val<'k, T> {
@@ -427,7 +427,7 @@ impl<'k, T: Integer> Val<'k, T> {
 }
 
 impl<'k> Val<'k, i32> {
-    /// -1, 0 or 1.
+    /// Sign: -1, 0 or 1.
     #[track_caller]
     #[must_use]
     pub fn signum(self) -> Val<'k, i32> {
@@ -436,14 +436,14 @@ impl<'k> Val<'k, i32> {
 }
 
 impl<'k> Val<'k, f32> {
-    /// -1 or 1, also for zeros; NaN stays NaN.
+    /// Sign: -1 or 1, also for zeros; NaN stays NaN.
     #[track_caller]
     #[must_use]
     pub fn signum(self) -> Val<'k, f32> {
         self.is_nan().select(self, self.kernel.lit(1.0f32).copysign(self))
     }
 
-    /// The value with the sign of another.
+    /// Magnitude of the value with the sign of `sign`.
     #[track_caller]
     #[must_use]
     pub fn copysign(self, sign: impl Arg<'k, f32>) -> Val<'k, f32> {
@@ -451,14 +451,14 @@ impl<'k> Val<'k, f32> {
         ((self.to_bits() & 0x7fff_ffff) | (sign.to_bits() & 0x8000_0000)).bitcast()
     }
 
-    /// Whether it is a number, and not infinite.
+    /// True unless the value is an infinity or NaN.
     #[track_caller]
     #[must_use]
     pub fn is_finite(self) -> Val<'k, bool> {
         (self.to_bits() & 0x7f80_0000).ne(0x7f80_0000)
     }
 
-    /// 1 divided by it.
+    /// Reciprocal, `1 / x`.
     #[track_caller]
     #[must_use]
     pub fn recip(self) -> Val<'k, f32> {
