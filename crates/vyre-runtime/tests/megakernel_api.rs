@@ -19,7 +19,7 @@ use vyre_runtime::megakernel::redundancy::{Pruner, detect};
 use vyre_runtime::megakernel::ring::{Drained, Otherwise, Pushed, Ring};
 use vyre_runtime::megakernel::tune::{self, Settings, Tuner};
 use vyre_runtime::megakernel::{
-    Access, Clock, Config, Figures, Handle, Latencies, Op, Order, Priority, Report, Segment, Session, Share, Span,
+    Access, Clock, Config, Handle, KernelStats, Latencies, Op, Order, Priority, Report, Segment, Session, Share, Span,
     Telemetry, Traits, Usage, WorkItem,
 };
 
@@ -252,7 +252,7 @@ fn report([number, other]: [u64; 2], kernel: usize) -> Report {
         pruned: other,
         interpreted: number,
         ops: vec![("op".into(), number)],
-        kernels: vec![Figures { name: "op".into(), units: number, launches: other, time }],
+        kernels: vec![KernelStats { name: "op".into(), units: number, launches: other, time }],
         tenants: vec![Usage { items: number, failures: other, hits: number, time, slices: other, queued: 3 }],
         priority: Accounting { requeues: number, aged_promotions: other, oldest_age: number },
         telemetry: Some(Telemetry {

@@ -82,7 +82,7 @@ mod model {
 
     #[test]
     fn a_ring_that_sleeps_without_a_look_is_noticed() {
-        assert!(is_noticed(|| producers_and_a_consumer(|| Ring::flawed(2, Flaw::SleepsWithoutALook))));
+        assert!(is_noticed(|| producers_and_a_consumer(|| Ring::flawed(2, Flaw::LostWakeup))));
     }
 
     #[test]

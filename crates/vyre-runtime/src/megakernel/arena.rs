@@ -1,4 +1,4 @@
-//! Memory that stays on the device, in parts that items name by handles.
+//! Arena: resident device memory of a session, allocated best fit and named by generational handles.
 
 use std::collections::BTreeMap;
 
@@ -7,45 +7,45 @@ use vyre_foundation::ir::Element;
 
 use crate::Error;
 
-/// Generational handle of a part of the arena: a slot in the lower 24 bits, and the generation of the slot above them. 0 names none.
+/// Generational handle of an allocation: a slot in the lower 24 bits, and the generation of the slot above them. 0 is never valid.
 ///
-/// A session gives each handle once. A freed slot is used again with the next of its 256 generations, and retired after the last one. A
-/// session therefore has at most 2²⁴ − 1 handles at a time, gives less than 2³² in all, and recognizes every handle that was freed.
+/// A session issues each handle once. A freed slot is reused with the next of its 256 generations, and retired after the last one. A
+/// session therefore has at most 2²⁴ − 1 live handles, issues fewer than 2³² in total, and detects every freed handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle(pub u32);
 
 const SLOT_BITS: u32 = 24;
 
-/// Slot of a handle.
+/// Returns the slot of a handle.
 pub(super) const fn slot(handle: u32) -> usize {
     (handle & ((1 << SLOT_BITS) - 1)) as usize
 }
 
-/// Which operations can use a part: devices have words that are accessed atomically apart from others.
+/// Segment of the arena. Plain and atomic accesses use separate buffers, since some devices type memory by its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// Those that use it plainly.
+    /// For plain accesses.
     Plain,
-    /// Those that use it atomically.
+    /// For atomic accesses.
     Atomic,
 }
 
-/// Words of a segment.
+/// An allocation: a range of words of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) segment: Segment,
     pub(super) first: u32,
     pub(super) length: u32,
-    /// The tenant whose it is.
+    /// The tenant that allocated it.
     pub(super) owner: u32,
 }
 
-/// One kind of words.
+/// Memory and free list of a segment.
 struct Words {
     /// Empty while the arena moves to another device.
     buffer: Buffer,
     length: u32,
-    /// Where nothing is, by the first word: how many words.
+    /// Free list: lengths of free ranges by their first word.
     free: BTreeMap<u32, u32>,
 }
 
@@ -55,7 +55,7 @@ impl Words {
         Ok(Words { buffer, length, free: BTreeMap::from([(0, length)]) })
     }
 
-    /// Takes the smallest free part that is large enough.
+    /// Allocates by best fit, and returns the first word.
     fn take(&mut self, length: u32) -> Option<u32> {
         let fitting = self.free.iter().filter(|(_, free)| **free >= length);
         let (&first, &free) = fitting.min_by_key(|(_, free)| **free)?;
@@ -66,7 +66,7 @@ impl Words {
         Some(first)
     }
 
-    /// Gives a part back, and joins it with what is free on both sides.
+    /// Frees a range, and coalesces it with adjacent free ranges.
     fn give(&mut self, mut first: u32, mut length: u32) {
         if let Some((&before, &free)) = self.free.range(..first).next_back()
             && before + free == first
@@ -81,30 +81,30 @@ impl Words {
     }
 }
 
-/// A slot of the table of handles.
+/// A slot of the handle table.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// The handle of its part, or the next one that it gives.
+    /// Handle of its allocation, or the next handle to issue.
     handle: u32,
     part: Option<Part>,
 }
 
-/// The memory of a session.
+/// The arena of a session.
 pub(super) struct Arena {
     plain: Words,
     atomic: Words,
-    /// Slots of handles; the first is never given.
+    /// Handle table; slot 0 is reserved.
     slots: Vec<Slot>,
-    /// Free slots that have a generation left.
+    /// Free slots with generations left.
     unused: Vec<u32>,
-    /// Handles in use.
+    /// Number of live handles.
     live: u32,
-    /// How many bytes each tenant may still take.
+    /// Remaining quota of each tenant, in bytes.
     left: Vec<u64>,
 }
 
 impl Arena {
-    /// An arena of which each tenant may have so many bytes.
+    /// Allocates the segments of an arena; `bytes` are the quotas of tenants.
     pub(super) fn new(
         device: &Device,
         plain_words: u32,
@@ -116,14 +116,14 @@ impl Arena {
         Ok(Arena { plain, atomic, slots, unused: Vec::new(), live: 0, left: bytes })
     }
 
-    /// Gives the memory back to its device and holds an empty buffer instead, until it is [renewed](Arena::renew).
+    /// Frees the device memory, and holds an empty buffer until [`renew`](Arena::renew).
     pub(super) fn release(&mut self, empty: &Buffer) {
         for words in [&mut self.plain, &mut self.atomic] {
             words.buffer = empty.clone();
         }
     }
 
-    /// Allocates as much memory on another device, with unspecified contents.
+    /// Allocates the segments on another device, with unspecified contents.
     pub(super) fn renew(&mut self, device: &Device) -> Result<(), DriverError> {
         for words in [&mut self.plain, &mut self.atomic] {
             words.buffer = device.allocate(Element::U32, u64::from(words.length))?;
@@ -191,7 +191,7 @@ impl Arena {
         self.slots.get(slot(handle)).filter(|slot| slot.handle == handle)?.part
     }
 
-    /// What a tenant knows by a handle.
+    /// Returns the allocation of a tenant's handle.
     pub(super) fn part(&self, tenant: u32, handle: Handle) -> Result<Part, Error> {
         match self.get(handle.0) {
             None => Err(Error::NoSuchHandle { handle: handle.0 }),
@@ -200,19 +200,19 @@ impl Arena {
         }
     }
 
-    /// The memory of a part.
+    /// Returns the memory of an allocation.
     pub(super) fn slice(&self, tenant: u32, handle: Handle) -> Result<Buffer, Error> {
         let Part { segment, first, length, .. } = self.part(tenant, handle)?;
         Ok(self.buffer(segment).slice(first..first + length)?)
     }
 
-    /// Number of slots that handles name.
+    /// Returns the length of the handle table.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
 }
 
-/// What a part of so many words takes of the arena, in bytes: even what has none takes one.
+/// Returns the size of an allocation in bytes. An empty allocation takes one word.
 fn taken(words: u32) -> u64 {
     4 * u64::from(words.max(1))
 }

@@ -3,12 +3,12 @@
 use std::fmt::Debug;
 use std::time::Instant;
 
-/// Time source of what a session decides by time: the shares and time quotas of tenants, autotuning, the choice between barriers and
-/// counters, and the patience of the watchdog. [`Monotonic`] is the default; a simulation or a replay can supply its own.
+/// Time source of a session's decisions: shares and time quotas of tenants, autotuning, the choice between barriers and counters, and the
+/// watchdog. [`Monotonic`] is the default; a simulation or a replay can supply its own.
 ///
-/// [Telemetry](super::Telemetry) always tells real time.
+/// [Telemetry](super::Telemetry) always uses real time.
 pub trait Clock: Debug + Send + Sync {
-    /// Returns the time. A session treats time that goes backwards as time that stands still.
+    /// Returns the time. Negative differences count as zero.
     fn now(&self) -> Instant;
 }
 

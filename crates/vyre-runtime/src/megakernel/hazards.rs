@@ -1,4 +1,4 @@
-//! What items have to wait for: reads after writes, writes after reads, and writes after writes of the same memory.
+//! RAW, WAR and WAW hazards between items, by handle.
 
 use vyre_driver::plan::barrier::Dependency;
 
@@ -6,30 +6,30 @@ use super::arena::slot;
 use super::op::Op;
 use super::slice::Resolved;
 
-/// Finds dependencies, and keeps the memory that this takes.
+/// Hazard analysis with reused scratch memory.
 #[derive(Default)]
 pub(super) struct Hazards {
-    /// By slot of the handle.
+    /// Last uses by slot of the handle.
     uses: Vec<Uses>,
-    /// Items are counted from one slice to the next, so that what is left of earlier slices is told by its number. This many were before.
+    /// Number of items in earlier slices. Items are numbered across slices, so entries of earlier slices need not be cleared.
     before: u32,
-    /// Readers of something that has several, each with the ones before it, as in [`Uses::readers`].
+    /// Linked lists of earlier readers: a reader, and the index of the next entry plus one, as in [`Uses::readers`].
     readers: Vec<(u32, u32)>,
     dependencies: Vec<Dependency>,
 }
 
-/// Who used some memory last, by numbers; those of slices before, and 0, are nobody.
+/// Last uses of an allocation, by item number plus one. Numbers up to `before` are stale.
 #[derive(Clone, Copy, Default)]
 struct Uses {
     writer: u32,
-    /// The last of the readers since then.
+    /// The last reader after the writer.
     reader: u32,
-    /// The others, by one more than their place in the list, if there is a reader.
+    /// Earlier readers after the writer: index in [`Hazards::readers`] plus one, or 0.
     readers: u32,
 }
 
 impl Hazards {
-    /// Finds the dependencies of items, in an order in which they could be executed.
+    /// Finds the dependencies of items, which are in a valid sequential order.
     pub(super) fn find(&mut self, items: &[Resolved], ops: &[Op], slots: usize) {
         if self.before.checked_add(items.len() as u32 + 1).is_none() {
             self.uses.fill(Uses::default());
@@ -49,7 +49,7 @@ impl Hazards {
         self.before += items.len() as u32;
     }
 
-    /// The dependencies that were found last.
+    /// Returns the dependencies of the last [`find`](Hazards::find).
     pub(super) fn dependencies(&self) -> &[Dependency] {
         &self.dependencies
     }

@@ -1,61 +1,61 @@
-//! Work items, and what an op does with the memory that they name.
+//! Work items, and accesses of operations to the memory that items name.
 
 use bytemuck::{Pod, Zeroable};
 
-/// One piece of work. The queue of a device holds it as these four words, in this order.
+/// A work item: an operation and its operands, as four words.
 ///
-/// The default, all zeros, is an item that does nothing.
+/// The default, all zeros, is a no-op.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 pub struct WorkItem {
-    /// What is done.
+    /// The operation.
     pub op_handle: u32,
-    /// What it is done with.
+    /// Memory of the input.
     pub input_handle: u32,
-    /// Where the result goes.
+    /// Memory of the output.
     pub output_handle: u32,
-    /// A number, or a third handle: the op says which.
+    /// A scalar or a third handle, according to the operation.
     pub param: u32,
 }
 
-/// What an op does with one of the three words that may name memory.
+/// Access of an operation to the memory of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Access {
-    /// The word is a number, or is not looked at.
+    /// None: the word is a scalar or unused.
     None = 0,
-    /// Reads what it names.
+    /// Reads.
     Read = 1,
-    /// Writes there, without a look at what was there.
+    /// Overwrites without reading.
     Write = 2,
-    /// Reads and writes: works in place, or accumulates.
+    /// Reads and writes: in-place or accumulating.
     Update = 3,
 }
 
 impl Access {
-    /// Whether what is written there before matters.
+    /// Returns true for accesses that read.
     pub const fn reads(self) -> bool {
         self as u8 & Access::Read as u8 != 0
     }
 
-    /// Whether what is there changes.
+    /// Returns true for accesses that write.
     pub const fn writes(self) -> bool {
         self as u8 & Access::Write as u8 != 0
     }
 }
 
-/// What is known of an op. Pruning and the order of items both follow from this.
+/// Effects of an operation, for pruning and for hazards between items.
 ///
-/// The default is an op of which nothing was declared: it reads its input, writes its output, and is not pure.
+/// The default reads its input, writes its output, and is not pure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Traits {
-    /// Equal operands give equal results, and nothing else happens: no atomics, no hits.
+    /// Results depend only on operands, and there are no other effects: no atomics, no hits.
     pub pure: bool,
-    /// What it does with the input handle.
+    /// Access to the input.
     pub input: Access,
-    /// What it does with the output handle.
+    /// Access to the output.
     pub output: Access,
-    /// What it does with the parameter, if that is a handle.
+    /// Access to the parameter, if it is a handle.
     pub param: Access,
 }
 
@@ -66,12 +66,12 @@ impl Default for Traits {
 }
 
 impl Traits {
-    /// The words of an item, and what is done with them.
+    /// Returns the operands of an item with their accesses.
     pub const fn accesses(self, item: &WorkItem) -> [(u32, Access); 3] {
         [(item.input_handle, self.input), (item.output_handle, self.output), (item.param, self.param)]
     }
 
-    /// Whether an item reads what it writes itself, by one handle or by two that are equal.
+    /// Returns true if an item reads memory that it writes, through one handle or two equal ones.
     pub fn feeds_itself(self, item: &WorkItem) -> bool {
         let accesses = self.accesses(item);
         accesses

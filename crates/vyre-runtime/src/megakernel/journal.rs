@@ -1,4 +1,4 @@
-//! The journal: what has happened since a checkpoint, so that it can happen again on another device.
+//! Journal: redo log of arena writes and executed items since a checkpoint, replayed on another device after a device loss.
 
 use vyre_driver::Error;
 
@@ -6,36 +6,36 @@ use super::arena::{Arena, Segment};
 use super::item::WorkItem;
 
 pub(super) struct Journal {
-    /// So many items at most are kept before the next checkpoint.
+    /// Items in the log after which a checkpoint is due.
     limit: usize,
     items: usize,
-    /// How many bytes the host wrote.
+    /// Bytes of host writes in the log.
     written: usize,
-    /// The contents of the arena at the checkpoint.
+    /// Contents of the arena at the checkpoint.
     plain: Vec<u8>,
     atomic: Vec<u8>,
     pub(super) entries: Vec<Entry>,
-    /// The items of the slice that is being executed.
+    /// Items of the current slice.
     slice: Vec<Executed>,
 }
 
-/// An item that was executed.
+/// An executed item.
 #[derive(Clone, Copy)]
 pub(super) struct Executed {
     pub(super) item: WorkItem,
-    /// The watchdog or a limit of the device ended it before it was complete.
+    /// The watchdog or a limit of the device stopped it.
     pub(super) is_cut_short: bool,
 }
 
 pub(super) enum Entry {
-    /// The host wrote words of a segment, from one on.
+    /// Host write: segment, first word and bytes.
     Write(Segment, u32, Vec<u8>),
-    /// Items of a tenant were executed.
+    /// Executed items of a tenant.
     Items(u32, Vec<Executed>),
 }
 
 impl Journal {
-    /// A journal of an arena that nobody has used.
+    /// Creates the journal of an unused arena.
     pub(super) fn new(limit: usize) -> Journal {
         Journal {
             limit,
@@ -48,13 +48,13 @@ impl Journal {
         }
     }
 
-    /// Begins a slice of these items.
+    /// Begins a slice.
     pub(super) fn begin(&mut self, pending: &[WorkItem]) {
         self.slice.clear();
         self.slice.extend(pending.iter().map(|&item| Executed { item, is_cut_short: false }));
     }
 
-    /// Records that the item at a position of the slice was ended before it was complete.
+    /// Records that the item at a position of the slice was stopped.
     pub(super) fn cut_short(&mut self, position: usize) {
         if let Some(executed) = self.slice.get_mut(position) {
             executed.is_cut_short = true;
@@ -68,7 +68,7 @@ impl Journal {
         }
     }
 
-    /// Appends an entry for the items of the slice that were executed: all but those that are pending.
+    /// Appends the executed items of the slice to the log: all but those in `pending`.
     pub(super) fn settle(&mut self, tenant: u32, pending: &[WorkItem]) {
         let mut done = Vec::new();
         for (executed, pending) in self.slice.iter_mut().zip(pending) {
@@ -83,18 +83,18 @@ impl Journal {
         }
     }
 
-    /// Removes the first items of the slice, which are settled.
+    /// Removes the first items of the slice, which are in the log.
     pub(super) fn advance(&mut self, items: usize) {
         self.slice.drain(..items.min(self.slice.len()));
     }
 
-    /// The host wrote words.
+    /// Appends a host write.
     pub(super) fn wrote(&mut self, segment: Segment, first: u32, bytes: &[u8]) {
         self.written += bytes.len();
         self.entries.push(Entry::Write(segment, first, bytes.to_vec()));
     }
 
-    /// Whether a checkpoint would be shorter, or there are enough items.
+    /// Returns true if a checkpoint is due: the log has `limit` items, or its writes exceed twice the size of the arena.
     pub(super) fn is_full(&self) -> bool {
         self.items >= self.limit || self.written > (1 << 24).max(2 * (self.plain.len() + self.atomic.len()))
     }
@@ -103,7 +103,7 @@ impl Journal {
         self.items == 0
     }
 
-    /// Keeps what the arena contains, and forgets how that came about.
+    /// Takes a checkpoint of the arena, and truncates the log.
     pub(super) fn checkpoint(&mut self, arena: &Arena) -> Result<(), Error> {
         let (plain, atomic) = (arena.buffer(Segment::Plain).read()?, arena.buffer(Segment::Atomic).read()?);
         (self.plain, self.atomic) = (plain, atomic);
@@ -112,7 +112,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Gives an arena the contents of the checkpoint.
+    /// Writes the checkpoint to an arena.
     pub(super) fn restore(&self, arena: &Arena) -> Result<(), Error> {
         for (segment, bytes) in [(Segment::Plain, &self.plain), (Segment::Atomic, &self.atomic)] {
             if !bytes.is_empty() {

@@ -14,7 +14,7 @@ use super::item::WorkItem;
 use super::kernel::{Column, Ready, State, Worker};
 use super::kernels::{Key, Runs};
 use super::priority::count;
-use super::report::{Failed, Failure, Figures, Hit, Report};
+use super::report::{Failed, Failure, Hit, KernelStats, Report};
 use super::session::{Session, allocated};
 use super::slice::Resolved;
 use super::telemetry::{Span, Telemetry};
@@ -403,7 +403,7 @@ impl Session {
             Runs::All if launch.key.worker == Worker::ReadyQueue => "counted",
             Runs::All => "interpreter",
         };
-        report.figures(&Figures { name: name.into(), units: launch.count.into(), launches: 1, time })
+        report.add_kernel(&KernelStats { name: name.into(), units: launch.count.into(), launches: 1, time })
     }
 
     fn dispatch(&self, launch: &Launch, launching: &Launching, [work, ready]: [&Buffer; 2]) -> Result<Dispatch, Error> {

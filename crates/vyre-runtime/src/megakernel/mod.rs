@@ -1,13 +1,13 @@
-//! Megakernels: a queue of small work items that is drained by few launches.
+//! Megakernels: queues of small work items, drained by few launches of persistent workers.
 //!
 //! ```text
-//! submit    items, each an operation on parts of the arena
-//!   → take      a slice: items of the tenant that has had least of its share, the most urgent and the oldest first
-//!   → resolve   handles become places in the arena; what cannot be executed fails alone
-//!   → order     items that use the same memory depend on each other; groups of items that do not are between barriers, or
-//!               each waits for a counter
-//!   → sort      items of a group by kernel: one for each operation, or one for all of them
-//!   → launch    all groups in one submission; workers take items until there are none
+//! submit    items, each an operation on allocations of the arena
+//!   → take      a slice: items of the tenant with the least virtual time, by deadline
+//!   → resolve   handles to words of the arena; invalid items fail individually
+//!   → order     RAW/WAR/WAW hazards between items; barrier groups of independent items, or a ready queue with
+//!               dependency counters
+//!   → sort      items of a group by kernel: one kernel per operation, or the interpreter for all
+//!   → launch    all groups in one submission; workers loop over items
 //! ```
 
 mod arena;
@@ -37,7 +37,7 @@ pub use clock::{Clock, Monotonic};
 pub use item::{Access, Traits, WorkItem};
 pub use op::{BadOp, Op};
 pub use priority::Priority;
-pub use report::{Failed, Failure, Figures, Hit, Report, Shutdown};
+pub use report::{Failed, Failure, Hit, KernelStats, Report, Shutdown};
 pub use session::{Canceller, Config, Order, Session};
 pub use telemetry::{Latencies, Span, Telemetry};
 pub use tenant::{Producer, Share, Tenant, Usage};

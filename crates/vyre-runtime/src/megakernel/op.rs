@@ -1,4 +1,4 @@
-//! Operations: small programs whose invocations are the elements of an item's output.
+//! Operations: small programs with one invocation for each element of an item's output.
 
 use vyre_driver::Error as DriverError;
 use vyre_foundation::Validated;
@@ -10,11 +10,11 @@ use super::item::{self, Traits};
 use super::kernel::{Body, Field, Slot};
 use crate::Error;
 
-/// What an operation does with a handle of its items.
+/// Access of an operation to a handle of its items.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub(super) object: MemId,
-    /// Where its memory is.
+    /// Segment of its memory.
     pub(super) segment: Segment,
     pub(super) reads: bool,
     pub(super) writes: bool,
@@ -22,22 +22,22 @@ pub(super) struct View {
 
 /// An operation that items can name.
 ///
-/// It is a program whose objects have these names, each of which it may leave out: `input`, which it reads; `output`, which it writes;
-/// `param`, a uniform u32, or a third object; and, for an operation that reports something, `hits`, which it writes, and `hit_count`,
-/// an atomic object by which it counts them: up to 2³² − 1 of a launch. Elements have 32 bits. An item runs an invocation for each element
-/// of its output, or of its input if there is no output, rounded up to whole workgroups if invocations work together.
+/// It is a program with these optional objects: `input`, which it reads; `output`, which it writes; `param`, a uniform `u32` or a third
+/// object; and, to report results of variable number, `hits`, which it writes, and `hit_count`, an atomic counter of them, up to 2³² − 1 in
+/// a launch. Elements have 32 bits. An item has an invocation for each element of its output, or of its input if there is no output,
+/// rounded up to whole workgroups if the program uses collectives.
 #[derive(Clone, Debug)]
 pub struct Op {
     pub(super) body: Body,
-    /// The objects that the handles of an item are for: input, output and param.
+    /// Views of the input, output and param handles.
     pub(super) views: [Option<View>; 3],
-    /// Whether it reports hits.
+    /// Reports hits.
     pub(super) reports: bool,
-    /// Whether running it again changes nothing.
+    /// Idempotent.
     pub(super) pure: bool,
-    /// Whether an invocation uses only elements of its own, so that it may write what it reads.
+    /// Each invocation accesses only its own element, so input and output may alias.
     pub(super) elementwise: bool,
-    /// Reason why the device of the session cannot run it.
+    /// Reason why the device cannot run it.
     pub(super) refusal: Option<DriverError>,
 }
 
@@ -48,25 +48,25 @@ pub enum BadOp {
     /// A program that cannot be inlined into the interpreter kernel.
     #[error("{0}")]
     Embed(embed::Refusal),
-    /// An object of another name or access than those of operations.
-    #[error("`{0}` is none of the objects that an operation has")]
+    /// An object with a name or access that operations do not have.
+    #[error("`{0}` is not an object of operations, or has another access")]
     UnknownObject(String),
     /// Hits without a counter, or a counter without hits.
-    #[error("`hits` and `hit_count` belong together")]
+    #[error("`hits` and `hit_count` must be declared together")]
     HalfOfHits,
-    /// Stores besides hits, which a second run after an overflow of hits would repeat.
-    #[error("an operation that reports hits may run twice, so it writes nothing else")]
+    /// Stores besides hits, which a rerun after an overflow of the hit buffer would repeat.
+    #[error("it reports hits and writes other memory, which a rerun after an overflow of `hits` would write twice")]
     WritesBesideHits,
     /// A program without a number of invocations.
-    #[error("it needs an `input` or an `output`")]
+    #[error("it declares neither `input` nor `output`, which determine the number of invocations")]
     NoExtent,
 }
 
 impl Op {
-    /// An operation that does what a program does.
+    /// Creates an operation from a program.
     ///
     /// # Errors
-    /// [`Error::NotAnOp`] says what is wrong with the program.
+    /// [`Error::NotAnOp`] with the violated rule.
     pub fn new(program: Validated<Program>) -> Result<Op, Error> {
         let refuse = |reason| Error::NotAnOp { program: program.name().to_owned(), reason };
         let facts = embed::facts(&program).map_err(|refusal| refuse(BadOp::Embed(refusal)))?;
@@ -110,8 +110,8 @@ impl Op {
         Ok(Op { body, views, reports, pure: false, elementwise, refusal: None })
     }
 
-    /// Declares that running it again on the same contents changes nothing, so that an item that repeats another one can be pruned. A pruned
-    /// item fails if the item that it repeats does.
+    /// Declares the operation idempotent, so that redundant items can be pruned. A pruned item fails if the item that it repeats fails.
+    /// Ignored for operations that report hits or use atomics.
     #[must_use]
     pub fn pure(mut self) -> Op {
         let accumulates = self.body.program.memories().keys().any(|object| self.body.is_atomic(object));
@@ -119,14 +119,14 @@ impl Op {
         self
     }
 
-    /// The name of its program.
+    /// Returns the name of the program.
     pub fn name(&self) -> &str {
         self.body.program.name()
     }
 }
 
 impl Op {
-    /// What it does with the handles of an item.
+    /// Returns the effects on the handles of an item.
     pub(super) fn traits(&self) -> Traits {
         let access = |handle: usize| {
             self.views[handle].map_or(item::Access::None, |view| match (view.reads, view.writes) {
@@ -139,12 +139,12 @@ impl Op {
     }
 }
 
-/// The handles of an item.
+/// Indices of the handles of an item.
 pub(super) const INPUT: usize = 0;
 pub(super) const OUTPUT: usize = 1;
 pub(super) const PARAM: usize = 2;
 
-/// Whether every access to storage is at the index of the invocation.
+/// Returns true if every storage access is at the index of the invocation.
 fn is_elementwise(program: &Program) -> bool {
     let mut elementwise = true;
     program.walk(|id, _| {

@@ -1,79 +1,78 @@
-//! How urgent items are, and what is known of those that wait: how many were put back, how many came before more urgent ones because
-//! they had waited for longer, and how old the oldest was.
+//! Priorities of items, with aging, and counters of requeues, aged promotions and the maximum age.
 //!
-//! Counters do not overflow: who adds too much is told, and whoever owns them is told before that to take what was counted and to begin anew.
+//! Counters do not wrap: an overflow is an error, and [`Accounting::recommend`] advises to drain them before.
 
 use vyre_driver::Error as DriverError;
 
 use crate::Error;
 
-/// How urgent an item is. What waits becomes more urgent: a class for each
+/// Priority class of an item. A waiting item ages by one class for each
 /// [`priority_age_threshold`](super::policy::Policy::priority_age_threshold) slices of its tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
-    /// Before all others.
+    /// The highest priority.
     Urgent,
-    /// Before most.
+    /// High priority.
     High,
-    /// What is not said to be anything else.
+    /// Normal priority.
     #[default]
     Normal,
-    /// When there is nothing else to do, or after a while.
+    /// The lowest priority.
     Low,
 }
 
 impl Priority {
-    /// All of them, the most urgent first.
+    /// All classes, the most urgent first.
     pub const ALL: [Priority; 4] = [Priority::Urgent, Priority::High, Priority::Normal, Priority::Low];
 }
 
-/// What was counted.
+/// Counters of the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounting {
-    /// Items that were taken from the queue and had to wait again, because the slice that they were in was not finished.
+    /// Items of unfinished slices, which wait again.
     pub requeues: u64,
-    /// Items that were taken before more urgent ones, because they had waited for longer.
+    /// Items that overtook more urgent ones because of their age.
     pub aged_promotions: u64,
-    /// How many slices of its tenant the oldest item had waited when it was taken.
+    /// Maximum age of an item when it was taken, in slices of its tenant.
     pub oldest_age: u64,
 }
 
-/// Whether the counters should be taken, and why.
+/// Advice to drain the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recommendation {
-    /// Whether they should.
+    /// The counters should be drained.
     pub should_drain: bool,
-    /// Why.
+    /// Reason for the advice.
     pub reason: Reason,
     /// The counters.
     pub counters: Accounting,
-    /// How many requeues can still be counted.
+    /// Requeues that can be counted before an overflow.
     pub requeue_headroom: u64,
-    /// How many promotions can still be counted.
+    /// Promotions that can be counted before an overflow.
     pub promotion_headroom: u64,
-    /// What to do.
+    /// Recommended action.
     pub fix: &'static str,
 }
 
-/// Why counters should be taken.
+/// Reason to drain the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// No more requeues can be counted.
+    /// The counter of requeues is full.
     RequeuesExhausted,
-    /// No more promotions can be counted.
+    /// The counter of promotions is full.
     PromotionsExhausted,
-    /// Few more requeues can be counted.
+    /// The counter of requeues is nearly full.
     RequeuesNearLimit,
-    /// Few more promotions can be counted.
+    /// The counter of promotions is nearly full.
     PromotionsNearLimit,
-    /// Something was counted.
+    /// There are counts.
     Pending,
-    /// There is nothing to take.
+    /// All counters are zero.
     Nothing,
 }
 
 impl Reason {
-    /// Whether counters cannot wait for the end of a drain: a session ends the drain, whose report takes them.
+    /// Returns true if a session must end its drain to report the counters.
     pub(super) fn is_pressing(self) -> bool {
         match self {
             Reason::RequeuesExhausted
@@ -85,35 +84,35 @@ impl Reason {
     }
 }
 
-/// A counter with no more than this left is near its limit.
+/// Headroom up to which a counter is near its limit.
 const NEAR: u64 = 1024;
 
 impl Accounting {
-    /// Counts items that have to wait again.
+    /// Counts requeued items.
     ///
     /// # Errors
-    /// There are too many to be counted, and nothing was.
+    /// The counter would overflow; it is unchanged.
     pub fn requeue(&mut self, items: u64) -> Result<(), Error> {
         Ok(count(&mut self.requeues, items, "requeues")?)
     }
 
-    /// Counts items that came before more urgent ones.
+    /// Counts aged promotions.
     ///
     /// # Errors
-    /// There are too many to be counted, and nothing was.
+    /// The counter would overflow; it is unchanged.
     pub fn promote(&mut self, items: u64) -> Result<(), Error> {
         Ok(count(&mut self.aged_promotions, items, "aged promotions")?)
     }
 
-    /// Notes how long an item has waited.
+    /// Records the age of a taken item.
     pub fn age(&mut self, slices: u64) {
         self.oldest_age = self.oldest_age.max(slices);
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds other counters.
     ///
     /// # Errors
-    /// There is too much to be counted, and nothing was.
+    /// A counter would overflow; all are unchanged.
     pub fn add(&mut self, other: &Accounting) -> Result<(), Error> {
         let mut sum = *self;
         sum.age(other.oldest_age);
@@ -123,7 +122,7 @@ impl Accounting {
         Ok(())
     }
 
-    /// Says whether to take what was counted.
+    /// Advises whether to drain the counters.
     pub fn recommend(&self) -> Recommendation {
         let [requeue_headroom, promotion_headroom] =
             [self.requeues, self.aged_promotions].map(|count| u64::MAX - count);
@@ -136,11 +135,9 @@ impl Accounting {
             _ => Reason::Nothing,
         };
         let fix = match reason {
-            Reason::RequeuesExhausted | Reason::PromotionsExhausted => {
-                "take the counters before anything else is counted"
-            }
-            Reason::RequeuesNearLimit | Reason::PromotionsNearLimit => "take the counters now",
-            Reason::Pending => "take the counters when the drain ends",
+            Reason::RequeuesExhausted | Reason::PromotionsExhausted => "drain the counters before the next slice",
+            Reason::RequeuesNearLimit | Reason::PromotionsNearLimit => "drain the counters now",
+            Reason::Pending => "drain the counters when the drain of the queue ends",
             Reason::Nothing => "nothing to do",
         };
         let should_drain = reason != Reason::Nothing;
@@ -148,22 +145,21 @@ impl Accounting {
     }
 }
 
-/// Adds to a counter that must not overflow.
+/// Checked addition to a counter.
 pub(super) fn count(counter: &mut u64, more: u64, field: &'static str) -> Result<(), DriverError> {
     *counter = counter.checked_add(more).ok_or(DriverError::Overflow { field })?;
     Ok(())
 }
 
-/// Diffusion of priorities among siblings.
+/// Diffusion of priorities among siblings, which are items enqueued together.
 #[derive(Debug, Default)]
 pub struct Diffusion {
     values: Vec<f32>,
 }
 
 impl Diffusion {
-    /// Repeats `steps` times: subtracts from each value `damping` times its restriction times itself. That multiplies a value by a factor
-    /// in each step, so that the power of the factor takes time logarithmic in `steps`. Returns the values unchanged if there are not as
-    /// many restrictions as values.
+    /// Multiplies each value by (1 − `damping` × its restriction)^`steps`, in O(log `steps`). Returns the values unchanged if the slices
+    /// differ in length.
     pub fn run(&mut self, stalk: &[f32], restriction: &[f32], damping: f32, steps: u32) -> &[f32] {
         self.values.clear();
         self.values.extend(stalk);
@@ -176,13 +172,13 @@ impl Diffusion {
         &self.values
     }
 
-    /// How many values it has room for.
+    /// Returns the capacity of the scratch memory.
     pub fn capacity(&self) -> usize {
         self.values.capacity()
     }
 
-    /// The classes of siblings, of which there are so many each, when those with more urgent siblings have come closer to the most urgent.
-    /// The larger the part of those is, the closer. They themselves are not moved, so nobody waits for longer for the sake of others.
+    /// Returns the effective class of the siblings of each class, from their counts: less urgent ones are pulled towards the most urgent
+    /// class present, in proportion to its share. That class is not moved, so no item is delayed.
     pub(super) fn classes(&mut self, items: [usize; Priority::ALL.len()]) -> [f32; Priority::ALL.len()] {
         let first = items.iter().position(|items| *items > 0).unwrap_or(0);
         let pull = items[first] as f32 / items.iter().sum::<usize>().max(1) as f32;
@@ -212,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_taken_before_they_are_full() {
+    fn drain_is_recommended_before_counters_overflow() {
         let max = u64::MAX;
         let reason = |requeues, aged_promotions, oldest_age| {
             let counters = Accounting { requeues, aged_promotions, oldest_age };
@@ -232,7 +228,7 @@ mod tests {
         let mut counters = Accounting { requeues: max - 2, ..Accounting::default() };
         counters.requeue(2).unwrap();
         assert!(matches!(counters.requeue(1), Err(Error::Driver(DriverError::Overflow { field: "requeues" }))));
-        assert_eq!(counters.requeues, max, "nothing wraps");
+        assert_eq!(counters.requeues, max, "counters do not wrap");
         assert!(counters.add(&Accounting { requeues: 1, ..Accounting::default() }).is_err());
     }
 
@@ -241,18 +237,18 @@ mod tests {
         let mut diffusion = Diffusion::default();
         assert_eq!(diffusion.run(&[8.0, 4.0, 2.0], &[1.0, 0.5, 0.0], 0.5, 2), [2.0, 2.25, 2.0]);
         assert_eq!(diffusion.run(&[8.0, 4.0], &[1.0], 0.5, 2), [8.0, 4.0]);
-        let room = diffusion.capacity();
+        let capacity = diffusion.capacity();
         diffusion.run(&[1.0; 3], &[1.0; 3], 0.1, 9);
-        assert_eq!(diffusion.capacity(), room);
+        assert_eq!(diffusion.capacity(), capacity);
     }
 
     #[test]
-    fn siblings_of_urgent_items_come_closer() {
+    fn urgent_siblings_raise_effective_classes() {
         let mut diffusion = Diffusion::default();
         assert_eq!(diffusion.classes([0, 0, 7, 0])[2], 2.0, "alone");
         let [urgent, _, normal, low] = diffusion.classes([4, 0, 2, 2]);
         assert_eq!(urgent, 0.0);
         assert!(normal < 2.0 && low < 3.0 && normal < low);
-        assert!(diffusion.classes([1, 0, 0, 1000])[3] > 2.9, "one does not pull a thousand");
+        assert!(diffusion.classes([1, 0, 0, 1000])[3] > 2.9, "a small share pulls little");
     }
 }

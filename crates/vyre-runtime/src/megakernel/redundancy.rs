@@ -1,6 +1,6 @@
-//! Items that are there more than once: found across arms, and left out of a batch where that changes nothing.
+//! Redundant items: structural duplicates across arms, and elimination of redundant items of a batch.
 //!
-//! [`detect`] looks at the structure alone and tells how much arms have in common. [`Pruner`] looks at what ops do with memory.
+//! [`detect`] compares operands only, to estimate the overlap of arms. [`Pruner`] also checks effects, and removes items soundly.
 
 use rustc_hash::FxHashMap;
 use vyre_driver::Error as DriverError;
@@ -8,23 +8,23 @@ use vyre_driver::Error as DriverError;
 use super::{Access, Traits, WorkItem};
 use crate::Error;
 
-/// An item that was there before.
+/// A redundant item and its twin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The arm that had it first; in a batch, the position of the item that stays.
+    /// First arm with the item; in a batch, the position of the kept twin.
     pub early: usize,
-    /// The arm that has it again; in a batch, the position of the item that goes.
+    /// Later arm with the item; in a batch, the position of the pruned item.
     pub late: usize,
-    /// Where the later arm has it; in a batch, 0.
+    /// Position in the later arm; in a batch, 0.
     pub op_index_in_late: usize,
 }
 
-/// The items that were there before, in the order in which they are met.
+/// Redundant items, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// All of them.
+    /// The redundant items.
     pub redundant_pairs: Vec<Pair>,
-    /// How many they are.
+    /// Number of redundant items.
     pub total_redundant_ops: usize,
 }
 
@@ -39,8 +39,8 @@ impl Report {
     }
 }
 
-/// Finds items of which an earlier arm has one with the same op, input and output. Parameters are not compared, and what an arm
-/// repeats of itself does not count.
+/// Finds items with the same op, input and output as an item of an earlier arm. Parameters are not compared, and repetitions within an arm
+/// do not count.
 pub fn detect(arms: &[&[WorkItem]]) -> Result<Report, Error> {
     let mut report = Report::default();
     let mut first_arms = FxHashMap::default();
@@ -59,31 +59,30 @@ pub fn detect(arms: &[&[WorkItem]]) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Leaves redundant items out of batches, and keeps the memory that this takes.
+/// Redundant-item elimination for batches, with reused scratch memory.
 ///
-/// An item is redundant if executing it would write what is there already. That is known when an equal item was executed before
-/// (its twin) and
+/// An item is redundant if it would store the values that memory already holds. This is the case if an equal item was executed before (its
+/// twin) and
 ///
-/// - the op is pure, so that only memory that it names decides what it writes,
-/// - it does not read what it writes, or its twin would have changed what it sees,
-/// - nobody has since written what it reads, or it would write something else,
-/// - nobody has since written what it writes, or that would be missed.
+/// - the op is pure, so its results depend only on the memory that it names,
+/// - it does not read its outputs, which its twin has changed,
+/// - no item since then wrote its inputs,
+/// - no item since then wrote its outputs.
 ///
-/// Only items that stay are executed, so only they are twins and writers. A batch is taken to be executed in its order, or in
-/// another one that has the same result.
+/// Only kept items are executed, so only they are twins and writers. A batch is assumed to execute in order, or with an equal result.
 ///
-/// So the twin of an item can only be whoever wrote last where the item would write, and all that has to be known of a batch is
-/// the last writer of each handle. What writes nowhere stays.
+/// The twin of an item can thus only be the last writer of its output, and the last writer of each handle is the only state. Items that
+/// write no memory are kept.
 #[derive(Clone, Debug, Default)]
 pub struct Pruner {
-    /// For handles, the last item that stays and writes there.
+    /// Last kept writer of each handle.
     writers: Table,
 }
 
 impl Pruner {
-    /// Writes the items that stay to `kept`, in their order, and reports the twin of each that goes.
+    /// Writes the kept items to `kept`, in order, and reports the twin of each pruned one.
     ///
-    /// Where nothing goes, `kept` is empty, and the batch can be used as it is.
+    /// If no item is pruned, `kept` is empty, and the batch can be used as it is.
     pub fn prune(
         &mut self,
         items: &[WorkItem],
@@ -96,7 +95,7 @@ impl Pruner {
             self.writers.shrink(items.len());
             return Ok(report);
         }
-        // The table holds an index and one more.
+        // Table entries are an index plus one.
         u32::try_from(items.len()).map_err(|_| DriverError::Overflow { field: "items of a batch" })?;
         let written = |item: &WorkItem| {
             let accesses = traits(item.op_handle).accesses(item).into_iter();
@@ -133,12 +132,12 @@ impl Pruner {
         Ok(report)
     }
 
-    /// How many items, of which each writes to one handle, a batch can have without need for more memory.
+    /// Returns the number of written handles for which the scratch memory suffices.
     pub fn retained_capacity(&self) -> usize {
         self.writers.capacity()
     }
 
-    /// The item that has done what this one would do, if it is redundant.
+    /// Returns the twin of an item, if it is redundant.
     #[inline(always)]
     fn twin(&self, items: &[WorkItem], item: &WorkItem, traits: Traits) -> Option<usize> {
         if !traits.pure {
@@ -155,10 +154,10 @@ impl Pruner {
     }
 }
 
-/// How many items are looked up together.
+/// Items prefetched together.
 const BLOCK: usize = 32;
 
-/// Whether it is quickly seen that no two items have the same output, so that no two are equal.
+/// Fast path: returns true if all outputs provably differ, so that no two items are equal. Uses a bitmap over a range of handles.
 fn has_distinct_outputs(items: &[WorkItem]) -> bool {
     const RANGE: usize = 4096;
     if items.len() <= 1 {
@@ -181,17 +180,17 @@ fn has_distinct_outputs(items: &[WorkItem]) -> bool {
     })
 }
 
-/// Indices of items by handles. Each is one word: the handle, and the index plus one; 0 is free. At most half is in use, so that
-/// looking for something ends soon.
+/// Hash table with open addressing from handles to indices of items. An entry is one word: the handle, and the index plus one; 0 is free.
+/// The load factor is at most 1/2.
 #[derive(Clone, Debug, Default)]
 struct Table {
     slots: Vec<u64>,
-    /// There are as many slots as handles, up to the last one, so each has its own.
+    /// Direct addressing: the largest handle is less than the number of slots.
     direct: bool,
 }
 
 impl Table {
-    /// Empties the table, which can then hold these handles.
+    /// Clears the table, and sizes it for these handles.
     fn prepare(&mut self, written: impl Iterator<Item = u32>) -> Result<(), Error> {
         const FIELD: &str = "written handles";
         let (handles, last) = written.fold((0, 0), |(count, last), handle| (count + 1, handle.max(last)));
@@ -205,7 +204,7 @@ impl Table {
         Ok(())
     }
 
-    /// Gives memory back, if there is far more of it than so many handles need.
+    /// Frees memory if the capacity is over four times `handles`.
     fn shrink(&mut self, handles: usize) {
         if self.capacity() > handles.saturating_mul(4).max(1024) {
             self.slots.clear();
@@ -219,7 +218,7 @@ impl Table {
 
     #[inline(always)]
     fn get(&self, handle: u32) -> Option<usize> {
-        // Where each has its own slot, those without one are not written.
+        // With direct addressing, a handle beyond the slots was not written.
         (*self.slots.get(self.find(handle))? as u32 as usize).checked_sub(1)
     }
 
@@ -231,14 +230,14 @@ impl Table {
         }
     }
 
-    /// Where a handle is, or would be.
+    /// Returns the slot of a handle, or the free slot for it (linear probing).
     #[inline(always)]
     fn find(&self, handle: u32) -> usize {
         let mut slot = self.home(handle);
         if self.direct {
             return slot;
         }
-        // Traits that differ from call to call can fill the table; the search ends nevertheless.
+        // Inconsistent `traits` can fill the table, so the probe is bounded.
         for _ in 0..self.slots.len() {
             let entry = self.slots[slot];
             if entry == 0 || (entry >> 32) as u32 == handle {
@@ -249,8 +248,8 @@ impl Table {
         slot
     }
 
-    /// Reads where some items are looked for. These reads do not wait for each other, as they would if each were made when it is
-    /// known what came of the one before; in large batches that would take most of the time.
+    /// Prefetches the home slots of items by independent loads. The dependent loads of the lookups would dominate the time of large
+    /// batches.
     #[inline(always)]
     fn touch(&self, items: &[WorkItem]) {
         let read = items.iter().filter_map(|item| self.slots.get(self.home(item.output_handle)));
@@ -258,8 +257,8 @@ impl Table {
         std::hint::black_box(read);
     }
 
-    /// Where to begin to look. Neighbours stay in one line of the cache, because handles are often used in their order. Lines are
-    /// spread by both halves of a product: handles are often multiples of something, and one half alone can be, too.
+    /// Returns the home slot of a handle. Eight adjacent handles share a cache line, since handles are often used in order. Lines are
+    /// hashed by folding a 128-bit product: for handles that are multiples of a number, one half of the product alone can be regular.
     #[inline(always)]
     fn home(&self, handle: u32) -> usize {
         if self.direct {
@@ -271,7 +270,7 @@ impl Table {
     }
 }
 
-/// How many slots so many handles need: one is always free.
+/// Returns the number of slots for `handles` handles, at least one of them free.
 fn slots(handles: usize) -> Option<usize> {
     handles.max(1).checked_mul(2)?.checked_next_power_of_two()
 }

@@ -1,4 +1,4 @@
-//! What a drain tells of its items.
+//! Reports of drains.
 
 use std::time::Duration;
 
@@ -11,116 +11,116 @@ use super::telemetry::{Span, Telemetry};
 use super::tenant::Usage;
 use crate::Error;
 
-/// Why an item was not, or not completely, executed. Whatever its other invocations wrote stays.
+/// Reason why an item was not executed, or not completely. Writes of its other invocations are kept.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {
-    /// There is no such operation.
+    /// The operation is not registered.
     UnknownOp,
-    /// A handle names no memory, because it was freed or never given, or memory of the other segment than the operation uses.
+    /// A handle was freed or never issued, or names the other segment than the operation uses.
     UnknownHandle,
     /// A handle names memory of another tenant.
     ForeignHandle,
-    /// It writes memory that it uses in other elements, too.
+    /// Two handles name the same memory, the operation writes it, and is not elementwise.
     Overlap,
-    /// The device cannot run its operation.
+    /// The device cannot run the operation.
     Refused,
-    /// An invocation took too many trips.
+    /// An invocation exceeded its fuel.
     OutOfFuel,
     /// An invocation trapped with this code.
     Trapped(u32),
-    /// This worker of its launch was on it for too long, and was ended by the watchdog.
+    /// The item exceeded the watchdog's time limit.
     Stuck {
-        /// The worker.
+        /// The worker that executed it.
         worker: u32,
     },
-    /// The launch that it was in did not end.
+    /// The launch of the item did not complete.
     Unfinished(Outcome),
-    /// Even alone it reports more than there is memory for, or than the budget allows.
+    /// The hits of this item alone exceed the memory or the budget.
     TooManyHits {
-        /// Bytes that it would take.
+        /// Required bytes.
         requested: u64,
-        /// Bytes that there are.
+        /// Available bytes.
         available: u64,
     },
 }
 
-/// An item that failed.
+/// A failed item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failed {
-    /// Its number in the session. Items are counted in the order in which they are taken from the queue: slice by slice.
+    /// Sequence number of the item in the session, in the order in which items are taken from the queue.
     pub number: u64,
-    /// Whose it is.
+    /// Tenant of the item.
     pub tenant: u32,
-    /// As it was submitted.
+    /// The item as it was submitted.
     pub item: WorkItem,
-    /// Why it failed.
+    /// Reason of the failure.
     pub why: Failure,
 }
 
-/// What an operation reported.
+/// A word reported by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hit {
-    /// Whose item did.
+    /// Tenant of the item.
     pub tenant: u32,
-    /// The word that it reported.
+    /// The reported word.
     pub word: u32,
 }
 
-/// What a drain did.
+/// Report of a drain.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Items that were taken from the queue.
+    /// Items taken from the queue.
     pub items: u64,
-    /// Items that failed.
+    /// Failed items.
     pub failures: Vec<Failed>,
-    /// What operations reported, in no order.
+    /// Reported hits, in unspecified order.
     pub hits: Vec<Hit>,
-    /// How often there was too little memory for hits, so that what reports them ran again.
+    /// Reruns of reporting operations after an overflow of the hit buffer.
     pub reruns: u64,
-    /// How often there was too little memory for a slice, so that its items ran in smaller ones.
+    /// Slices that were halved because of a lack of memory.
     pub cuts: u64,
-    /// Items that were left out because they would have changed nothing.
+    /// Redundant items that were pruned.
     pub pruned: u64,
-    /// Items that were interpreted. An item counts once, however often it was launched.
+    /// Items executed by the interpreter kernel. An item counts once, however often it was launched.
     pub interpreted: u64,
-    /// What the policy said of the last slice.
+    /// Recommendation of the policy for the last slice.
     pub recommendation: Option<Recommendation>,
-    /// How many items of each operation were executed, alone or with others.
+    /// Number of executed items of each operation.
     pub ops: Vec<(String, u64)>,
-    /// What each kernel did.
-    pub kernels: Vec<Figures>,
-    /// What each tenant had of it.
+    /// Statistics of each kernel.
+    pub kernels: Vec<KernelStats>,
+    /// Usage by each tenant.
     pub tenants: Vec<Usage>,
-    /// What is known of items that waited.
+    /// Requeues, promotions and ages.
     pub priority: Accounting,
-    /// What was measured, if the session measures.
+    /// Measurements, if [`Config::telemetry`](super::Config::telemetry) is set.
     pub telemetry: Option<Telemetry>,
-    /// Items that were run together with others of their window.
+    /// Launch units saved by windows: items executed after the first of their window.
     pub fused: u64,
-    /// Groups of items between barriers.
+    /// Barrier groups.
     pub groups: u64,
-    /// Items that waited for counters instead of barriers.
+    /// Items ordered by dependency counters instead of barriers.
     pub counted: u64,
     /// Launches.
     pub launches: u64,
-    /// Whether somebody cancelled it. What was not executed is left for the next.
+    /// The drain was cancelled. Unexecuted items are left for the next drain.
     pub cancelled: bool,
-    /// From the first item to the end of the last.
+    /// Wall time of the drain.
     pub elapsed: Duration,
-    /// What the launches took of it.
+    /// Device time of the launches.
     pub device: Duration,
 }
 
 impl Report {
-    /// When so many failures and hits are listed, a drain ends after the slice that it is at, and the next one goes on.
+    /// Number of failures and hits after which a drain ends with the current slice. The next drain continues.
     pub const MOST_ENTRIES: usize = 1 << 20;
 
-    /// Adds what the next drain of the session did. Times saturate.
+    /// Adds the report of the next drain of the session. Times saturate.
     ///
     /// # Errors
-    /// There is too much to be counted; what was added by then stays.
+    /// A counter would overflow; the report is partially added.
     pub fn add(&mut self, next: Report) -> Result<(), Error> {
-        let kernels: Vec<usize> = next.kernels.iter().map(|figures| self.figures(figures)).collect();
+        let kernels: Vec<usize> = next.kernels.iter().map(|stats| self.add_kernel(stats)).collect();
         for (name, items) in next.ops {
             match self.ops.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, known)) => count(known, items, "items of an operation")?,
@@ -148,11 +148,11 @@ impl Report {
             (&mut self.items, next.items, "items"),
             (&mut self.reruns, next.reruns, "reruns"),
             (&mut self.cuts, next.cuts, "cuts"),
-            (&mut self.pruned, next.pruned, "items that were left out"),
-            (&mut self.interpreted, next.interpreted, "items that were interpreted"),
-            (&mut self.fused, next.fused, "items of windows"),
+            (&mut self.pruned, next.pruned, "pruned items"),
+            (&mut self.interpreted, next.interpreted, "interpreted items"),
+            (&mut self.fused, next.fused, "fused items"),
             (&mut self.groups, next.groups, "groups"),
-            (&mut self.counted, next.counted, "items that waited for counters"),
+            (&mut self.counted, next.counted, "items ordered by counters"),
             (&mut self.launches, next.launches, "launches"),
         ] {
             count(sum, more, field)?;
@@ -166,41 +166,41 @@ impl Report {
         self.priority.add(&next.priority)
     }
 
-    /// Adds what a kernel did, and says where it stands in the list.
-    pub(super) fn figures(&mut self, more: &Figures) -> usize {
-        let known = self.kernels.iter().position(|figures| figures.name == more.name);
+    /// Adds statistics of a kernel, and returns its position in [`Report::kernels`].
+    pub(super) fn add_kernel(&mut self, more: &KernelStats) -> usize {
+        let known = self.kernels.iter().position(|stats| stats.name == more.name);
         let Some(kernel) = known else {
             self.kernels.push(more.clone());
             return self.kernels.len() - 1;
         };
-        let figures = &mut self.kernels[kernel];
-        figures.units = figures.units.saturating_add(more.units);
-        figures.launches = figures.launches.saturating_add(more.launches);
-        figures.time = figures.time.saturating_add(more.time);
+        let stats = &mut self.kernels[kernel];
+        stats.units = stats.units.saturating_add(more.units);
+        stats.launches = stats.launches.saturating_add(more.launches);
+        stats.time = stats.time.saturating_add(more.time);
         kernel
     }
 }
 
-/// What a kernel did.
+/// Statistics of a kernel.
 #[derive(Clone, Debug)]
-pub struct Figures {
-    /// The name of its operation, or the names of those of its window; `interpreter` runs all.
+pub struct KernelStats {
+    /// Name of its operation, names of the operations of its window, `interpreter`, or `counted` for the ready-queue kernel.
     pub name: String,
-    /// Items, or windows of items.
+    /// Executed items, or windows of items.
     pub units: u64,
     /// Launches.
     pub launches: u64,
-    /// What they took.
+    /// Device time.
     pub time: Duration,
 }
 
-/// What a session leaves behind.
+/// Result of a shutdown.
 #[derive(Debug)]
 pub struct Shutdown {
-    /// What was done last.
+    /// Report of the last drain.
     pub report: Report,
-    /// What kept it from doing the rest.
+    /// Error that stopped the last drain.
     pub error: Option<Error>,
-    /// Items that were accepted and are not known to be done.
+    /// Accepted items that did not complete.
     pub left: Vec<WorkItem>,
 }

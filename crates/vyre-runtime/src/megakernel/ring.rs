@@ -1,11 +1,10 @@
-//! A bounded queue of work items on the host: producers leave items, and whoever launches takes them in batches.
+//! Bounded multi-producer queue of work items on the host, with back-pressure. Consumers drain it in batches.
 //!
-//! A lock guards the ring. It is taken once for each batch, not for each item, so that what it costs is shared by all items of a
-//! batch, and what is left is copying them; a ring without a lock would not be faster by much, and harder to trust. Everything
-//! that decides anything is read and written under the lock, and sleep begins under it too, so no wake-up is missed: who changes
-//! the ring sees that somebody sleeps, or the one who would sleep sees the change.
+//! A mutex guards the ring. It is taken once per batch, which amortizes its cost over the items; the rest is copying. All state is read and
+//! written under the lock, and waiting on a condition variable releases it atomically, so no wake-up is lost: a thread that changes the
+//! ring sees the sleepers, or the thread that is about to sleep sees the change.
 //!
-//! Items that a push has accepted are drained, each once, in the order of their producer, even if the ring is closed in between.
+//! Accepted items are drained exactly once, in the order of their producer, even if the ring is closed in between.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -22,85 +21,85 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 
 use super::WorkItem;
 
-/// Who sleeps is woken in about this time, so nobody waits awake for longer. In the model, nobody waits awake at all.
+/// Time to spin before sleeping: about the latency of a wake-up. The loom model does not spin.
 #[cfg(not(loom))]
 const SPIN: std::time::Duration = std::time::Duration::from_micros(20);
 
-/// What to do if the ring is full, or empty.
+/// Behaviour on a full or empty ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Otherwise {
-    /// Wait until it is not, or closed.
+    /// Block until there is room or an item, or the ring is closed.
     Wait,
-    /// Return.
+    /// Return without blocking.
     Return,
 }
 
-/// How a push ended. What was accepted is always the first part of the items.
-#[must_use = "items may have been left out"]
+/// Result of a push. Accepted items are a prefix of the given ones.
+#[must_use = "items may have been refused"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// All items are in the ring.
+    /// All items were accepted.
     All,
     /// The ring is full.
     WouldBlock {
-        /// How many items are in the ring.
+        /// Number of accepted items.
         accepted: usize,
     },
-    /// The ring takes no more items.
+    /// The ring is closed.
     Closed {
-        /// How many items are in the ring.
+        /// Number of accepted items.
         accepted: usize,
     },
 }
 
-/// What there was to drain.
+/// Result of a drain.
 #[must_use = "the ring may be closed"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// So many items.
+    /// Number of drained items.
     Items(usize),
-    /// Nothing now.
+    /// The ring is empty.
     WouldBlock,
-    /// Nothing, and nothing will come.
+    /// The ring is empty and closed.
     Closed,
 }
 
-/// The ring. It is shared by reference.
+/// Bounded queue of work items, shared by reference.
 #[derive(Debug)]
 pub struct Ring {
     state: Mutex<State>,
-    /// Items came.
+    /// Signals that items were pushed, or the ring was closed.
     filled: Condvar,
-    /// Items went.
+    /// Signals that items were drained, or the ring was closed.
     freed: Condvar,
-    /// Counts what happens to the ring, for those who wait awake. It tells them when to look; what they see is under the lock.
+    /// Version of the state, polled by spinning threads; they read the state itself under the lock.
     changes: AtomicU64,
     capacity: usize,
-    /// Whether it is noted when items came.
+    /// Records enqueue times.
     is_stamped: bool,
     #[cfg(loom)]
     flaw: Option<Flaw>,
 }
 
-/// When so many items came.
+/// Number of consecutive items with their enqueue time.
 pub(super) type Stamp = (usize, Instant);
 
 #[derive(Debug, Default)]
 struct State {
     items: VecDeque<WorkItem>,
-    /// When so many of the items came, one push after the other.
+    /// Enqueue times of `items`, one entry for each push.
     stamps: VecDeque<Stamp>,
     closed: bool,
-    /// How many sleep until items come, and until items go. Waking nobody would take longer than a whole batch.
+    /// Threads asleep on an empty ring, and on a full one. Notifying without sleepers would cost more than a batch.
     asleep_empty: u32,
     asleep_full: u32,
 }
 
 impl Ring {
-    /// An empty ring for at most so many items, and at least one.
+    /// Creates an empty ring of a capacity of at least one.
     pub fn new(capacity: usize) -> Ring {
         let capacity = capacity.max(1);
-        // What is more than most need comes when it is needed.
+        // Larger rings grow on demand.
         let state = State { items: VecDeque::with_capacity(capacity.min(1 << 20)), ..State::default() };
         Ring {
             state: Mutex::new(state),
@@ -114,28 +113,28 @@ impl Ring {
         }
     }
 
-    /// One that notes when items come.
+    /// Creates a ring that records enqueue times.
     pub(super) fn stamped(capacity: usize) -> Ring {
         Ring { is_stamped: true, ..Ring::new(capacity) }
     }
 
-    /// A ring that makes a mistake.
+    /// Creates a ring with an injected fault.
     #[cfg(loom)]
     pub fn flawed(capacity: usize, flaw: Flaw) -> Ring {
         Ring { flaw: Some(flaw), ..Ring::new(capacity) }
     }
 
-    /// How many items it holds at most.
+    /// Returns the capacity.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many items are in it.
+    /// Returns the number of queued items.
     pub fn queued(&self) -> usize {
         self.lock().items.len()
     }
 
-    /// Adds items to the ring. There may be more of them than it holds, if the push waits.
+    /// Pushes items. A blocking push may have more items than the capacity.
     pub fn push(&self, items: &[WorkItem], otherwise: Otherwise) -> Pushed {
         let mut accepted = 0;
         let mut state = self.lock();
@@ -165,12 +164,12 @@ impl Ring {
         }
     }
 
-    /// Moves at most `limit` items to the end of a list: those that are there, or the next to come.
+    /// Appends up to `limit` queued items to a list. A blocking drain waits for the first item.
     pub fn drain(&self, into: &mut Vec<WorkItem>, limit: usize, otherwise: Otherwise) -> Drained {
         self.drain_stamped(into, &mut Vec::new(), limit, otherwise)
     }
 
-    /// The same, and appends when they came to another list.
+    /// Drains, and appends the enqueue times to `stamps`.
     pub(super) fn drain_stamped(
         &self,
         into: &mut Vec<WorkItem>,
@@ -178,7 +177,7 @@ impl Ring {
         limit: usize,
         otherwise: Otherwise,
     ) -> Drained {
-        // Not while others wait for the lock, and no more than there is to take.
+        // Reserves before taking the lock.
         into.reserve(limit.min(self.queued()));
         let mut state = self.lock();
         loop {
@@ -188,7 +187,7 @@ impl Ring {
             }
             let count = state.items.len().min(limit);
             if count > 0 || limit == 0 {
-                // Whole slices are copied faster than items one by one.
+                // Copying two slices is faster than iterating over the deque.
                 let (front, back) = state.items.as_slices();
                 let (front, back) = (&front[..count.min(front.len())], &back[..count.saturating_sub(front.len())]);
                 into.extend_from_slice(front);
@@ -222,7 +221,7 @@ impl Ring {
         }
     }
 
-    /// Takes no more items. Those that were accepted can still be drained.
+    /// Closes the ring for pushes. Accepted items can still be drained.
     pub fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -236,16 +235,16 @@ impl Ring {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it changes the state, so it is whole whatever happened to another thread.
+        // No code panics while it changes the state, so the state of a poisoned mutex is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a change. Only who holds the lock does, so none is lost between reading and writing.
+    /// Increments the version. The caller holds the lock, so load and store need not be one atomic operation.
     fn changed(&self) {
         self.changes.store(self.changes.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Waits for a change: awake, then asleep. The caller looks whether it is what was waited for.
+    /// Waits for a change: spins, then sleeps. Wake-ups may be spurious, so the caller rechecks its condition.
     fn wait<'r>(
         &'r self,
         state: MutexGuard<'r, State>,
@@ -264,7 +263,7 @@ impl Ring {
         let mut state = self.lock();
         let changed = self.changes.load(Relaxed) != seen;
         #[cfg(loom)]
-        let changed = changed && self.flaw != Some(Flaw::SleepsWithoutALook);
+        let changed = changed && self.flaw != Some(Flaw::LostWakeup);
         if !changed {
             *sleeping(&mut state) += 1;
             state = change.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -274,16 +273,16 @@ impl Ring {
     }
 }
 
-/// Mistakes to make on purpose. If the model did not notice them, it would prove nothing.
+/// Injected faults, to prove that the loom model detects them.
 #[cfg(loom)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// Goes to sleep without a look at what has changed since the lock was given up.
-    SleepsWithoutALook,
-    /// Drains, and wakes nobody.
+    /// Sleeps without rechecking the version after releasing the lock (lost wake-up).
+    LostWakeup,
+    /// Drains without notifying blocked producers.
     SilentDrain,
-    /// Looks whether the ring is closed before it looks whether it is empty.
+    /// Reports a closed ring before it is empty.
     ClosedBeforeEmpty,
-    /// Closes, and wakes nobody.
+    /// Closes without notifying blocked threads.
     SilentClose,
 }

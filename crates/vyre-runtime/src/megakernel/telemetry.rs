@@ -1,36 +1,35 @@
-//! When things happened: how long items waited, and what each worker was at.
+//! Telemetry of drains: latency histogram of items, and timeline spans of workers.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use super::report::Report;
 
-/// What a drain measured besides counting.
+/// Measurements of a drain.
 #[derive(Clone, Debug, Default)]
 pub struct Telemetry {
-    /// From an item's way into the queue to its end.
+    /// Latencies of items, from enqueueing to the end of their slice.
     pub latencies: Latencies,
-    /// What happened when.
+    /// Timeline.
     pub spans: Vec<Span>,
-    /// Spans that there was no room for.
+    /// Number of spans beyond the limit, which were dropped.
     pub dropped_spans: u64,
 }
 
-/// Something that took some time.
+/// A span of the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The worker that was at it; the thread that drains has none.
+    /// The worker; `None` for the draining thread.
     pub worker: Option<u32>,
-    /// The kernel, by its place in [`Report::kernels`]; planning has none.
+    /// Position of the kernel in [`Report::kernels`]; `None` for planning.
     pub kernel: Option<usize>,
-    /// When it began.
+    /// Start time.
     pub from: Instant,
-    /// When it ended.
+    /// End time.
     pub until: Instant,
 }
 
 impl Telemetry {
-    /// More than this is more than anybody looks at.
     const MOST_SPANS: usize = 1 << 16;
 
     pub(super) fn span(&mut self, span: Span) {
@@ -41,7 +40,7 @@ impl Telemetry {
         }
     }
 
-    /// The part of the time from the first span to the end of the last in which workers were at something.
+    /// Returns the fraction of time in which workers were busy, from the first span to the end of the last.
     pub fn occupancy(&self) -> f64 {
         let worked = || self.spans.iter().filter(|span| span.worker.is_some());
         let workers = worked().filter_map(|span| span.worker).max().map_or(0, |last| u64::from(last) + 1);
@@ -57,14 +56,14 @@ impl Telemetry {
     }
 }
 
-/// How often things took how long, to a sixteenth. What is too large to be counted stays at the largest number.
+/// Log-linear latency histogram with a relative error of at most 1/16. Counts saturate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
-    /// By [`bucket`].
+    /// Counts by [`bucket`].
     counts: Vec<u64>,
-    /// How many there were.
+    /// Number of latencies.
     pub count: u64,
-    /// The longest.
+    /// The longest latency.
     pub longest: Duration,
 }
 
@@ -79,7 +78,7 @@ impl Latencies {
         self.longest = self.longest.max(latency);
     }
 
-    /// Adds those of another drain.
+    /// Adds another histogram.
     pub fn merge(&mut self, other: &Latencies) {
         self.counts.resize(self.counts.len().max(other.counts.len()), 0);
         self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
@@ -87,7 +86,7 @@ impl Latencies {
         self.longest = self.longest.max(other.longest);
     }
 
-    /// What so many of a hundred did not take longer than.
+    /// Returns the latency percentile `percent`, such as 99.0 for p99.
     pub fn percentile(&self, percent: f64) -> Duration {
         let wanted = (percent / 100.0 * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0u64;
@@ -99,7 +98,7 @@ impl Latencies {
     }
 }
 
-/// Numbers below 16 have buckets of their own; from there on, sixteen share the numbers of as many digits.
+/// Returns the bucket of a number: numbers below 16 have one each, and each power of two above has 16.
 fn bucket(number: u64) -> usize {
     match number.checked_ilog2() {
         None | Some(..4) => number as usize,
@@ -107,7 +106,7 @@ fn bucket(number: u64) -> usize {
     }
 }
 
-/// The last number of a bucket.
+/// Returns the largest number of a bucket.
 fn end(bucket: usize) -> u64 {
     if bucket < 16 {
         return bucket as u64;
@@ -117,7 +116,7 @@ fn end(bucket: usize) -> u64 {
 }
 
 impl Report {
-    /// The report as a JSON object.
+    /// Formats the report as a JSON object.
     pub fn to_json(&self) -> String {
         let mut json = String::from("{");
         let numbers = [
@@ -174,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_as_fine_as_they_say() {
+    fn bucket_width_is_at_most_a_sixteenth() {
         let mut last = 0;
         for number in (0..2000)
             .chain((4..64).flat_map(|digit| [(1u64 << digit) - 1, 1 << digit, (1 << digit) + 1]))
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_all_that_was_added() {
+    fn percentiles_cover_all_latencies() {
         let mut latencies = Latencies::default();
         assert_eq!(latencies.percentile(50.0), Duration::ZERO);
         latencies.add(Duration::from_micros(1), 90);

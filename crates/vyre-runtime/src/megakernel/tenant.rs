@@ -1,16 +1,15 @@
-//! Tenants: who shares a session, what each may take of it, and whose items come next.
+//! Tenants: weighted fair queueing of slices, arena quotas, and earliest-deadline-first order of items with aging.
 //!
-//! A slice is of one tenant, so what it takes is charged to that tenant to the nanosecond, whatever its items do: planning, traps, fuel,
-//! checkpoints and items that name nothing included. The next slice is of the tenant that has had least of its share, which is time divided
-//! by weight; who had nothing to do has not saved anything up. Slices have as many items as a tenant's items let them do in about two
-//! milliseconds while others wait, though no fewer than sixteen, and eight times as many while nobody does, so that who comes does not
-//! wait for long. What takes longer is charged like all else.
+//! A slice has items of one tenant, which is charged its whole wall time, including planning, traps, fuel, checkpoints and invalid items.
+//! The next slice goes to the tenant with the least virtual time (charged time ÷ weight, start-time fair queueing); idle time earns no
+//! credit. While several tenants have items, the slice size adapts to a quantum of 2 ms, but is at least 16 items; otherwise it is 8 times
+//! as large, which bounds the latency of a tenant that becomes active.
 //!
-//! Items of a tenant come in the order of their deadlines: the slice in which they came, plus
-//! [`priority_age_threshold`](super::policy::Policy::priority_age_threshold) slices for each class that they are less than urgent. So an item
-//! of class `c` (0 is urgent) is overtaken only by what comes in the `c` × threshold slices after it; since the queue is bounded, it
-//! is in one of the next `c` × threshold + ⌈4 × [slots](Share::slots) ÷ n⌉ slices of its tenant, if those have `n` items, whatever comes.
-//! That is how aging works, always: where the policy says that it is time for it, items are due by then.
+//! The deadline of an item is the slice of its tenant in which it was enqueued plus
+//! [`priority_age_threshold`](super::policy::Policy::priority_age_threshold) slices for each class below urgent. An item of class `c` (0 is
+//! urgent) is thus overtaken only by items that are enqueued in the `c` × threshold slices after it. Since the queue is bounded, it is in
+//! one of the next `c` × threshold + ⌈4 × [slots](Share::slots) ÷ n⌉ slices of its tenant, for slices of `n` items, whatever is enqueued.
+//! Aging is always on: when the policy recommends it, the items in question are already due.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,37 +25,37 @@ use super::session::Session;
 use crate::Error;
 use crate::graph::memory::zeroed;
 
-/// What a tenant may take of a session.
+/// Share of a tenant in a session: weight and quotas.
 #[derive(Clone, Debug)]
 pub struct Share {
-    /// Tenants that have enough to do take time as their weights say. 0 counts as 1.
+    /// Weight: backlogged tenants get time in proportion to their weights. 0 counts as 1.
     pub weight: u32,
-    /// Items of each priority that wait at most; `None` is as many as the queue of the session has.
+    /// Queue capacity for each priority; `None` is [`Config::queue`](super::Config::queue).
     pub slots: Option<usize>,
-    /// Bytes of the arena.
+    /// Arena quota in bytes.
     pub bytes: u64,
-    /// Time of each drain. Who has had it waits for the next one.
+    /// Time quota of each drain. A tenant that has used it up waits for the next drain.
     pub time: Option<Duration>,
 }
 
 impl Default for Share {
-    /// Everything, with weight 1.
+    /// Weight 1 without quotas.
     fn default() -> Share {
         Share { weight: 1, slots: None, bytes: u64::MAX, time: None }
     }
 }
 
-/// A tenant of a session. What belongs to others is not there for it.
+/// A tenant of a session. Handles of other tenants are invalid for it.
 pub struct Tenant<'s> {
     pub(super) session: &'s mut Session,
     pub(super) id: u32,
 }
 
 impl Tenant<'_> {
-    /// Takes zeroed words of the arena.
+    /// Allocates zeroed words of the arena.
     ///
     /// # Errors
-    /// There are not so many in one piece, or the tenant may not have so many.
+    /// There is no free range of this length, or the tenant's quota is exceeded.
     pub fn allocate(&mut self, segment: Segment, words: u32) -> Result<Handle, Error> {
         let handle = self.session.arena.allocate(self.id, segment, words)?;
         let zeros = zeroed("words of an allocation", 4 * words as usize);
@@ -66,25 +65,25 @@ impl Tenant<'_> {
         }
     }
 
-    /// Gives words back. Items in the queue that name them fail with [`UnknownHandle`](super::Failure::UnknownHandle).
+    /// Frees an allocation. Queued items that name it fail with [`UnknownHandle`](super::Failure::UnknownHandle).
     ///
     /// # Errors
-    /// The handle names nothing of this tenant, or the device was lost.
+    /// The handle is invalid for this tenant, or the device was lost.
     pub fn free(&mut self, handle: Handle) -> Result<(), Error> {
         self.session.is_restored()?;
         self.session.arena.part(self.id, handle)?;
         self.session.settle_unread()?;
-        // What is in the journal is looked up by handles.
+        // Items in the journal name their memory by handles, which must stay valid for a replay.
         if self.session.journal.as_ref().is_some_and(|journal| !journal.is_empty()) {
             self.session.checkpoint()?;
         }
         self.session.arena.free(self.id, handle)
     }
 
-    /// Replaces the words of a handle: all items before see the old ones, and all after the new ones, if it is done between drains.
+    /// Writes all words of an allocation. Executed items saw the old contents; items of later drains see the new ones.
     ///
     /// # Errors
-    /// The handle names nothing of this tenant, there are not as many bytes as it has, or the device was lost.
+    /// The handle is invalid for this tenant, the number of bytes differs, or the device was lost.
     pub fn write(&mut self, handle: Handle, bytes: &[u8]) -> Result<(), Error> {
         let memory = self.memory(handle)?;
         self.session.settle_unread()?;
@@ -99,82 +98,82 @@ impl Tenant<'_> {
         Ok(())
     }
 
-    /// The memory of a handle, for other launches on the same device. What they write is not in the journal.
+    /// Returns the memory of an allocation, for other launches on the same device. Their writes are not journaled.
     ///
     /// # Errors
-    /// The handle names nothing of this tenant.
+    /// The handle is invalid for this tenant.
     pub fn memory(&self, handle: Handle) -> Result<Buffer, Error> {
         self.session.memory_of(self.id, handle)
     }
 
-    /// The words of a handle.
+    /// Returns the words of an allocation.
     ///
     /// # Errors
-    /// The handle names nothing of this tenant, or the device was lost.
+    /// The handle is invalid for this tenant, or the device was lost.
     pub fn read(&self, handle: Handle) -> Result<Vec<u32>, Error> {
         Ok(self.memory(handle)?.elements()?)
     }
 
-    /// By what threads put items into the queue of this tenant.
+    /// Returns a producer, with which other threads can enqueue items of this tenant.
     pub fn producer(&self) -> Producer {
         Producer(self.session.queues.rings(self.id).clone())
     }
 }
 
-/// Puts items into the queue of a tenant.
+/// Producer of items for the queue of a tenant.
 #[derive(Clone, Debug)]
 pub struct Producer([Arc<Ring>; CLASSES]);
 
 impl Producer {
-    /// Adds items, as far as the tenant may have more that wait.
+    /// Enqueues items, up to the capacity of the tenant's queue.
     pub fn push(&self, priority: Priority, items: &[WorkItem], otherwise: Otherwise) -> Pushed {
         self.0[priority as usize].push(items, otherwise)
     }
 
-    /// How many items wait.
+    /// Returns the number of queued items.
     pub fn queued(&self) -> usize {
         self.0.iter().map(|ring| ring.queued()).sum()
     }
 }
 
-/// What a tenant had of a drain.
+/// Usage of a session by a tenant in a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Items that were taken from its queue.
+    /// Items taken from its queue.
     pub items: u64,
-    /// Those that failed.
+    /// Failed items.
     pub failures: u64,
-    /// What they reported.
+    /// Reported hits.
     pub hits: u64,
-    /// What it was charged for: all that its slices took.
+    /// Charged time: the wall time of its slices.
     pub time: Duration,
-    /// How many slices there were.
+    /// Slices.
     pub slices: u64,
-    /// Items that waited when the drain ended.
+    /// Items still queued at the end of the drain.
     pub queued: usize,
 }
 
 const CLASSES: usize = Priority::ALL.len();
 
-/// A slice takes about this long while other tenants wait.
+/// Target duration of a slice while several tenants have items.
 const QUANTUM: Duration = Duration::from_millis(2);
 
-/// Slices are not cut shorter than this, because each takes some time whatever is in it.
-const SHORTEST: usize = 16;
+/// Minimum slice size, to amortize the fixed cost of a slice.
+const MIN_ITEMS: usize = 16;
 
-/// So many times as many items has a slice while there is nobody who waits, but somebody who may come.
-const ALONE: usize = 8;
+/// Factor of the slice size while only one of several tenants has items.
+const UNCONTENDED_FACTOR: usize = 8;
 
-/// Items of the first slice of a tenant while others wait: nothing is known of them yet.
-const FIRST: usize = 1024;
+/// Initial slice size of a tenant, before its items have been timed.
+const INITIAL_ITEMS: usize = 1024;
 
-/// Items of one class that came between two slices.
+/// Items of one class that were enqueued between two slices.
 #[derive(Debug)]
 struct Run {
     items: usize,
-    /// The slice before which they came.
-    came: u64,
-    /// In 256ths of a slice.
+    /// Slice count of the tenant when they were enqueued.
+    enqueued: u64,
+    /// Deadline in 1/256 slices.
     deadline: u64,
 }
 
@@ -182,48 +181,48 @@ struct Run {
 struct Queue {
     share: Share,
     rings: [Arc<Ring>; CLASSES],
-    /// What is known to be in the rings.
+    /// Known contents of the rings.
     runs: [VecDeque<Run>; CLASSES],
-    /// How many slices it had.
+    /// Number of slices so far.
     slices: u64,
-    /// Items of a slice while others wait.
+    /// Slice size while several tenants have items.
     batch: usize,
-    /// What it has had of this drain.
+    /// Time used in this drain.
     used: Duration,
-    /// Device time that was charged, divided by its weight (start-time fair queueing).
+    /// Charged time ÷ weight (start-time fair queueing).
     virtual_time: u128,
-    /// Whether it could have had the slice before.
-    waits: bool,
+    /// Was eligible at the last choice: it had items and time left.
+    eligible: bool,
 }
 
 impl Queue {
-    fn is_due(&self) -> bool {
+    fn is_eligible(&self) -> bool {
         self.share.time.is_none_or(|time| self.used < time) && self.runs.iter().any(|runs| !runs.is_empty())
     }
 
-    /// Notes what has come since it was last looked at. What came together are siblings.
-    fn look(&mut self, threshold: u32, diffusion: &mut Diffusion) {
-        let mut came = [0; CLASSES];
-        for ((came, runs), ring) in came.iter_mut().zip(&mut self.runs).zip(&self.rings) {
+    /// Assigns deadlines to items enqueued since the last call. These are siblings.
+    fn admit(&mut self, threshold: u32, diffusion: &mut Diffusion) {
+        let mut enqueued = [0; CLASSES];
+        for ((enqueued, runs), ring) in enqueued.iter_mut().zip(&mut self.runs).zip(&self.rings) {
             let known: usize = runs.iter().map(|run| run.items).sum();
-            *came = ring.queued().saturating_sub(known);
+            *enqueued = ring.queued().saturating_sub(known);
         }
-        if came == [0; CLASSES] {
+        if enqueued == [0; CLASSES] {
             return;
         }
-        let classes = diffusion.classes(came);
-        for ((runs, items), class) in self.runs.iter_mut().zip(came).zip(classes) {
+        let classes = diffusion.classes(enqueued);
+        for ((runs, items), class) in self.runs.iter_mut().zip(enqueued).zip(classes) {
             let wait = (f64::from(class) * f64::from(threshold) * 256.0) as u64;
             let deadline = self.slices.saturating_mul(256).saturating_add(wait);
             match runs.back_mut() {
                 _ if items == 0 => {}
-                Some(last) if (last.came, last.deadline) == (self.slices, deadline) => last.items += items,
-                _ => runs.push_back(Run { items, came: self.slices, deadline }),
+                Some(last) if (last.enqueued, last.deadline) == (self.slices, deadline) => last.items += items,
+                _ => runs.push_back(Run { items, enqueued: self.slices, deadline }),
             }
         }
     }
 
-    /// Takes the items whose deadlines are first.
+    /// Takes items, earliest deadline first.
     fn take(&mut self, limit: usize, into: &mut Vec<WorkItem>, stamps: &mut Vec<Stamp>) -> Result<Accounting, Error> {
         let mut counted = Accounting::default();
         while into.len() < limit {
@@ -234,7 +233,7 @@ impl Queue {
                 counted.promote(self.runs[class][0].items.min(limit - into.len()) as u64)?;
             }
             let run = &mut self.runs[class][0];
-            counted.age(self.slices - run.came);
+            counted.age(self.slices - run.enqueued);
             let wanted = run.items.min(limit - into.len());
             let drained = self.rings[class].drain_stamped(into, stamps, wanted, Otherwise::Return);
             run.items -= wanted;
@@ -242,7 +241,7 @@ impl Queue {
                 self.runs[class].pop_front();
             }
             if drained != Drained::Items(wanted) {
-                // Somebody else has taken what was there.
+                // Another consumer drained the ring.
                 self.runs[class].clear();
             }
         }
@@ -254,13 +253,13 @@ impl Queue {
 /// The queues of all tenants.
 pub(super) struct Queues {
     tenants: Vec<Queue>,
-    /// What the tenant of the last slice had had before, divided by its weight.
+    /// Virtual time at the start of the last slice.
     now: u128,
     diffusion: Diffusion,
 }
 
 impl Drop for Queues {
-    /// Who waits for a place in the queue is told that there will be none.
+    /// Unblocks waiting producers.
     fn drop(&mut self) {
         self.close();
     }
@@ -274,10 +273,10 @@ impl Queues {
             share: share.clone(),
             runs: Default::default(),
             slices: 0,
-            batch: FIRST,
+            batch: INITIAL_ITEMS,
             used: Duration::ZERO,
             virtual_time: 0,
-            waits: false,
+            eligible: false,
         };
         Queues { tenants: shares.iter().map(queue).collect(), now: 0, diffusion: Diffusion::default() }
     }
@@ -290,23 +289,23 @@ impl Queues {
         self.tenants.iter().flat_map(|tenant| &tenant.rings)
     }
 
-    /// How many items wait.
+    /// Returns the number of queued items.
     pub(super) fn queued(&self) -> usize {
         self.all().map(|ring| ring.queued()).sum()
     }
 
-    /// Takes no more items, and lets all tenants have the time that the rest needs.
+    /// Closes all queues, and lifts the time quotas.
     pub(super) fn close(&mut self) {
         self.all().for_each(|ring| ring.close());
         self.tenants.iter_mut().for_each(|tenant| tenant.share.time = None);
     }
 
-    /// A drain begins, in which all may have their time.
+    /// Begins a drain: resets the time quotas.
     pub(super) fn begin(&mut self) {
         self.tenants.iter_mut().for_each(|tenant| tenant.used = Duration::ZERO);
     }
 
-    /// Takes the items of the next slice, at most so many. Gives whose they are, if there are some.
+    /// Takes the items of the next slice, at most `limit`, and returns their tenant; `None` if no tenant is eligible.
     pub(super) fn take(
         &mut self,
         limit: usize,
@@ -315,26 +314,26 @@ impl Queues {
         stamps: &mut Vec<Stamp>,
     ) -> Result<Option<(u32, Accounting)>, Error> {
         for tenant in &mut self.tenants {
-            tenant.look(threshold, &mut self.diffusion);
-            let is_due = tenant.is_due();
-            if is_due && !tenant.waits {
+            tenant.admit(threshold, &mut self.diffusion);
+            let is_eligible = tenant.is_eligible();
+            if is_eligible && !tenant.eligible {
                 // Idle time earns no credit.
                 tenant.virtual_time = tenant.virtual_time.max(self.now);
             }
-            tenant.waits = is_due;
+            tenant.eligible = is_eligible;
         }
-        let waiting = || self.tenants.iter().enumerate().filter(|(_, tenant)| tenant.waits);
-        let contended = waiting().nth(1).is_some();
-        let Some((next, _)) = waiting().min_by_key(|(_, tenant)| tenant.virtual_time) else { return Ok(None) };
-        let alone = if self.tenants.len() == 1 { usize::MAX } else { ALONE };
+        let eligible = || self.tenants.iter().enumerate().filter(|(_, tenant)| tenant.eligible);
+        let contended = eligible().nth(1).is_some();
+        let Some((next, _)) = eligible().min_by_key(|(_, tenant)| tenant.virtual_time) else { return Ok(None) };
+        let uncontended = if self.tenants.len() == 1 { usize::MAX } else { UNCONTENDED_FACTOR };
         let tenant = &mut self.tenants[next];
         self.now = tenant.virtual_time;
-        let limit = limit.min(tenant.batch.saturating_mul(if contended { 1 } else { alone }));
+        let limit = limit.min(tenant.batch.saturating_mul(if contended { 1 } else { uncontended }));
         let counted = tenant.take(limit, into, stamps)?;
         Ok(Some((next as u32, counted)))
     }
 
-    /// Charges a tenant for a slice of so many items.
+    /// Charges a tenant for a slice, and adapts its slice size.
     pub(super) fn charge(&mut self, tenant: u32, items: usize, time: Duration) {
         let tenant = &mut self.tenants[tenant as usize];
         tenant.used = tenant.used.saturating_add(time);
@@ -342,7 +341,7 @@ impl Queues {
         tenant.virtual_time = tenant.virtual_time.saturating_add(scaled);
         let quantum = QUANTUM * (items / tenant.batch).max(1) as u32;
         if time > 2 * quantum {
-            tenant.batch = (tenant.batch.min(items) / 2).max(SHORTEST);
+            tenant.batch = (tenant.batch.min(items) / 2).max(MIN_ITEMS);
         } else if time < quantum && items >= tenant.batch {
             tenant.batch = tenant.batch.saturating_mul(2).min(1 << 24);
         }

@@ -1,11 +1,11 @@
-//! Autotuning: settings of a session that drains try out, one after the other, until what costs least is known.
+//! Autotuning: coordinate descent over the settings of a session, with one measurement per drain.
 //!
 //! ```text
-//! start → items of a slice → when to compile → widths of workgroups → items of a slice → room for hits → settled
+//! start → slice size → JIT threshold → workgroup width → slice size → hit capacity → settled
 //! ```
 //!
-//! One knob is turned at a time, and stays where it costs least. A candidate has to be better than what is there by more than measurements
-//! differ, twice; and once everything was tried nothing is tried again. So settings do not oscillate, whatever is measured.
+//! One knob is tuned at a time. A candidate is accepted if it is better by more than the measurement noise, twice; each candidate is tried
+//! once. The settings therefore converge, whatever is measured.
 
 use std::hash::{Hash as _, Hasher as _};
 use std::num::NonZeroU32;
@@ -16,50 +16,50 @@ use rustc_hash::FxHasher;
 use super::policy::{Policy, Sizing};
 use super::session::Session;
 
-/// What is tuned.
+/// Tuned settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Lanes of a workgroup.
+    /// Invocations of a workgroup.
     pub width: u32,
-    /// From this length of a slice on, what is in it is compiled. At [`NEVER`], hot operations and windows are not compiled either.
+    /// Slice size from which operations are compiled. [`NEVER`] also disables promotion of hot operations and windows.
     pub jit: u32,
-    /// So many times the hits that are expected have room.
+    /// Hit capacity as a multiple of the expected hits.
     pub multiplier: u32,
-    /// Items of a slice.
+    /// Maximum items of a slice.
     pub batch: u32,
 }
 
-/// No slice is as long.
+/// Threshold above every slice size.
 pub const NEVER: u32 = u32::MAX;
 
-/// A candidate has to cost less than this part of what is there.
+/// A candidate must cost less than this fraction of the best cost.
 const WORTHWHILE: f64 = 0.97;
 
-/// No more drains than these try anything.
+/// Maximum number of drains with trials.
 const MOST_DRAINS: u32 = 20;
 
-/// Tries settings, and keeps the best.
+/// Search for the best settings.
 #[derive(Clone, Debug)]
 pub struct Tuner {
     best: Settings,
-    /// What those cost; nothing is known at first.
+    /// Cost of `best`, once measured.
     cost: Option<f64>,
-    /// What is tried now, and what it cost the first time.
+    /// Candidate under trial, and the cost of its first measurement.
     trial: Option<(Settings, Option<f64>)>,
-    /// What is left to be tried of knobs with few values, the last first.
+    /// Remaining candidates, in reverse order.
     candidates: Vec<(Knob, u32)>,
     drains: u32,
 }
 
 impl Tuner {
-    /// Begins with settings. Workgroups have at most so many lanes, and slices so many items. Room for hits matters only where some are
-    /// reported.
+    /// Begins a search at `start`, for workgroups of at most `widest` invocations and slices of at most `most_batch` items. The hit
+    /// capacity is tuned only if some operation `reports` hits.
     pub fn new(start: Settings, widest: u32, most_batch: u32, reports: bool) -> Tuner {
         let mut candidates: Vec<(Knob, u32)> = Vec::new();
         if reports {
             candidates.extend([4, 1].map(|value| (hits as Knob, value)));
         }
-        // Sizes matter most, and are looked at once more when the rest is known.
+        // Slice sizes matter most, so they are tried first and, with the other knobs tuned, again.
         let batches = [0, 6, 2, 4].map(|shift| (batch as Knob, (most_batch >> shift).max(1)));
         candidates.extend(batches);
         let widths = [256, 128, 64, 32, 16].into_iter().filter(|width| *width <= widest && *width != start.width);
@@ -69,22 +69,22 @@ impl Tuner {
         Tuner { best: start, cost: None, trial: None, candidates, drains: 0 }
     }
 
-    /// One that has found out before what is best.
+    /// Creates a finished search with remembered settings.
     pub fn settled(best: Settings) -> Tuner {
         Tuner { best, cost: Some(0.0), trial: None, candidates: Vec::new(), drains: 0 }
     }
 
-    /// What the next drain is to use.
+    /// Returns the settings of the next drain.
     pub fn settings(&self) -> Settings {
         self.trial.map_or(self.best, |(settings, _)| settings)
     }
 
-    /// Whether nothing is left to be tried.
+    /// Returns true if the search is finished.
     pub fn is_settled(&self) -> bool {
         self.cost.is_some() && self.trial.is_none()
     }
 
-    /// Takes what a drain with the [settings](Tuner::settings) cost, and decides what to try next.
+    /// Records the cost of a drain with the current [settings](Tuner::settings), and chooses the next candidate.
     pub fn measured(&mut self, cost: f64) {
         match (self.cost, self.trial) {
             (None, _) => self.cost = Some(cost),
@@ -106,12 +106,12 @@ impl Tuner {
         }
     }
 
-    /// A drain was too short to measure what it took.
+    /// Records a drain that was too short to measure.
     pub fn not_measured(&mut self) {
         self.count_drain();
     }
 
-    /// The last one leaves things as they are, and gives whether there are more.
+    /// Counts a drain, and returns true if more may follow. The last one ends the search with the best settings.
     fn count_drain(&mut self) -> bool {
         self.drains = self.drains.saturating_add(1);
         if self.drains >= MOST_DRAINS {
@@ -122,7 +122,7 @@ impl Tuner {
 
     fn next(&mut self) {
         self.trial = None;
-        // What is tried may have to be measured twice, after a drain that is not measured.
+        // A trial takes up to three drains: a warm-up and two measurements.
         while let Some((knob, value)) = self.candidates.pop().filter(|_| self.drains + 3 <= MOST_DRAINS) {
             let mut settings = self.best;
             if *knob(&mut settings) != value {
@@ -134,28 +134,28 @@ impl Tuner {
     }
 }
 
-/// The tuner of a session, and what the slices of a drain took.
+/// The tuner of a session, and measurements of the current drain.
 pub(super) struct Tuning {
     pub(super) tuner: Tuner,
-    /// What was said of policy before.
+    /// Policy without tuning.
     standard: Policy,
-    /// Under what it is remembered.
+    /// Key of the settings in the device's hints.
     name: String,
     items: usize,
     time: Duration,
-    /// Whether this drain had a slice at all.
+    /// The drain had a slice.
     is_used: bool,
-    /// Whether a slice has had the settings of this drain, so that what they need is compiled.
+    /// A slice has run with the settings of this drain, so its kernels are compiled.
     is_warm: bool,
 }
 
 impl Session {
-    /// What is tuned, if the session has drained and does tune.
+    /// Returns the tuner, if [`Config::tune`](super::Config::tune) is set and the session has drained.
     pub fn tuner(&self) -> Option<&Tuner> {
         self.tuning.as_ref().map(|tuning| &tuning.tuner)
     }
 
-    /// Gives a drain the settings that it is to try.
+    /// Applies the settings of the tuner to a drain.
     pub(super) fn begin_tuning(&mut self) {
         if !self.config.tune {
             return;
@@ -177,7 +177,7 @@ impl Session {
         self.limit = batch as usize;
     }
 
-    /// Lets a session be as it was before it was tuned: it is not the same any more.
+    /// Discards the tuning, and restores the configured settings: the set of operations has changed.
     pub(super) fn forget_tuning(&mut self) {
         if let Some(tuning) = self.tuning.take() {
             self.config.policy = tuning.standard;
@@ -185,7 +185,7 @@ impl Session {
         }
     }
 
-    /// Takes what a slice took, unless it was the first with its settings.
+    /// Records the time of a slice, unless it is the warm-up of its settings.
     pub(super) fn tune_slice(&mut self, items: usize, time: Duration) {
         let Some(tuning) = self.tuning.as_mut().filter(|tuning| !tuning.tuner.is_settled()) else { return };
         tuning.is_used = true;
@@ -198,7 +198,7 @@ impl Session {
         }
     }
 
-    /// Decides what the next drain is to try, if this one has shown anything.
+    /// Passes the measurements of the drain to the tuner.
     pub(super) fn end_tuning(&mut self) {
         let Some(tuning) = &mut self.tuning else { return };
         let is_used = std::mem::take(&mut tuning.is_used);
@@ -208,7 +208,7 @@ impl Session {
             items => tuning.tuner.measured(tuning.time.as_nanos() as f64 / items as f64),
         }
         (tuning.items, tuning.time) = (0, Duration::ZERO);
-        // What was never measured is nothing to remember.
+        // Only measured settings are remembered.
         if let Some(cost) = tuning.tuner.cost.filter(|cost| tuning.tuner.is_settled() && *cost < f64::MAX) {
             let Settings { width, jit, multiplier, batch } = tuning.tuner.settings();
             let name = format!("{}/{width}/{jit}/{multiplier}/{batch}", tuning.name);
@@ -242,7 +242,7 @@ impl Session {
     }
 }
 
-/// Settings as they are remembered.
+/// Parses remembered settings.
 fn parse(text: &str) -> Option<Settings> {
     let mut numbers = text.strip_prefix('/')?.split('/').map(|number| number.parse().ok());
     let mut next = || numbers.next().flatten();
@@ -267,7 +267,7 @@ fn hits(settings: &mut Settings) -> &mut u32 {
     &mut settings.multiplier
 }
 
-/// The candidate with the lowest cost, the first of several. Without costs it is what there is.
+/// Returns the first candidate of the lowest cost, or `current` without costs.
 pub fn best(candidates: &[u32], costs: &[f64], current: u32) -> u32 {
     let measured = candidates.iter().zip(costs);
     measured.min_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(current, |(candidate, _)| *candidate)
@@ -278,13 +278,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_cost_wins_and_the_first_of_equals() {
+    fn best_is_the_first_candidate_of_least_cost() {
         assert_eq!(best(&[1, 2, 4], &[3.0, 1.0, 1.0], 9), 2);
         assert_eq!(best(&[1, 2, 4], &[f64::NAN, 5.0], 9), 2);
         assert_eq!(best(&[1, 2], &[], 9), 9);
     }
 
-    /// Nanoseconds for each item that `cargo xtask bench megakernel tuned` measured, by width and size of slices.
+    /// Nanoseconds per item, measured by `cargo xtask bench megakernel tuned`, by width and slice size.
     const WIDTHS: [u32; 5] = [16, 32, 64, 128, 256];
     const BATCHES: [u32; 5] = [1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16];
     const COMPILED: [[f64; 5]; 5] = [
@@ -304,11 +304,11 @@ mod tests {
 
     fn recorded(settings: Settings) -> f64 {
         let costs = if settings.jit == NEVER { INTERPRETED } else { COMPILED };
-        let place = |values: [u32; 5], value| values.iter().position(|known| *known == value).unwrap();
-        costs[place(WIDTHS, settings.width)][place(BATCHES, settings.batch)]
+        let index = |values: [u32; 5], value| values.iter().position(|known| *known == value).unwrap();
+        costs[index(WIDTHS, settings.width)][index(BATCHES, settings.batch)]
     }
 
-    /// Measurements are up to 3 % too high.
+    /// Multiplicative measurement noise of up to 3 %.
     fn noise(seed: u64) -> impl FnMut() -> f64 {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         move || {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_leads_to_the_best_and_no_further() {
+    fn recorded_costs_converge_to_the_best_settings() {
         let settings = |width, jit, batch| Settings { width, jit, multiplier: 2, batch };
         let all = COMPILED.iter().chain(&INTERPRETED).flatten();
         let least = all.copied().fold(f64::MAX, f64::min);
@@ -344,16 +344,16 @@ mod tests {
         }
     }
 
-    /// Why sizes of slices are candidates, although they could be changed continuously: of all sizes, three are enough, and twenty drains of steps
-    /// along the natural gradient of the logarithm are not.
+    /// Justifies discrete candidates for slice sizes: four of them find lower costs than twenty drains of natural gradient descent on the
+    /// logarithm of the size.
     #[test]
-    fn steps_along_the_gradient_would_cost_more() {
+    fn gradient_descent_on_slice_sizes_is_worse_than_candidates() {
         let rows = || COMPILED.iter().chain(&INTERPRETED);
-        // Between sizes that were measured, by the logarithm.
+        // Interpolates between measured sizes, linearly in the logarithm.
         let at = |row: &[f64; 5], octave: f64| {
-            let place = (octave - 8.0) / 2.0;
-            let below = (place as usize).min(3);
-            row[below] + (place - below as f64) * (row[below + 1] - row[below])
+            let index = (octave - 8.0) / 2.0;
+            let below = (index as usize).min(3);
+            row[below] + (index - below as f64) * (row[below + 1] - row[below])
         };
         let mean = |found: &mut dyn FnMut(&[f64; 5], u64) -> f64| {
             let costs = (1..100).flat_map(|seed| rows().map(move |row| (row, seed)));
@@ -368,7 +368,7 @@ mod tests {
         for rate in [0.25, 0.5, 1.0, 2.0, 4.0] {
             let of_gradient = mean(&mut |row, seed| {
                 let (mut noise, mut octave, mut metric) = (noise(seed), 16.0f64, 0.0f64);
-                // Each step takes a drain on both sides.
+                // Each step takes two drains: one on each side.
                 for step in 1..=10 {
                     let [low, high] = [octave - 0.5, octave + 0.5].map(|side| side.clamp(8.0, 16.0));
                     let slope = (at(row, high) * noise() - at(row, low) * noise()) / (high - low);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn short_drains_do_not_make_it_longer() {
+    fn unmeasured_drains_count_towards_the_limit() {
         let start = Settings { width: 64, jit: 4096, multiplier: 2, batch: 1 << 16 };
         for measured_every in 1..30 {
             let mut tuner = Tuner::new(start, 256, 1 << 16, true);

@@ -1,4 +1,4 @@
-//! The watchdog: looks at what workers note while they run, and ends launches that do not end by themselves.
+//! Watchdog: polls the item states that workers publish while they run, and cancels launches that do not terminate.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -11,60 +11,60 @@ use vyre_foundation::launch::Report;
 use super::clock::Clock;
 use super::kernel::State;
 
-/// Polls that must see an item running before it counts as stuck. When the machine is suspended, or the polling thread is not scheduled, time
-/// passes without polls, and the item that is seen next has not had its time.
-const LOOKS: u32 = 8;
+/// Minimum number of polls that see an item running before it counts as stuck. While the machine is suspended or the polling thread is not
+/// scheduled, time passes but the item may not run.
+const MIN_POLLS: u32 = 8;
 
-/// An item that polls have seen running.
+/// An item that was seen running.
 struct Running {
     since: Instant,
-    looks: u32,
+    polls: u32,
 }
 
 pub(super) struct Watch {
-    /// A word by which workers are told to take no more items, and one for each item of the slice.
+    /// The stop flag, and the state of each item of the slice.
     pub(super) states: Buffer,
     patience: Duration,
 }
 
-/// How launches ended that were watched.
+/// Result of a watched submission.
 pub(super) struct Ended {
-    /// What they tell of themselves; nothing if they had to be cancelled.
+    /// Reports of the launches; empty if they were cancelled.
     pub(super) reports: Vec<Report>,
-    /// Whether workers were told to take no more items, so that some may be left.
+    /// The stop flag was raised, so some items may be unexecuted.
     pub(super) early: bool,
-    /// Positions of items that took too long.
+    /// Positions of items that exceeded the time limit.
     pub(super) slow: Vec<u32>,
 }
 
 impl Watch {
-    /// Looks after slices of this many items, each of which may take this long.
+    /// Creates a watchdog for slices of up to `items` items, with a time limit of `patience` for each.
     ///
     /// # Errors
-    /// Nobody can look at the memory of the device while it is in use.
+    /// The host cannot read the memory of the device while launches run.
     pub(super) fn new(device: &Device, items: usize, patience: Duration) -> Result<Watch, Error> {
         let states = device.allocate(Element::U32, 1 + items as u64)?;
         match states.peek(0) {
             Some(_) => Ok(Watch { states, patience }),
             None => Err(Error::Unsupported {
-                needed: "memory that a watchdog can look at".into(),
-                available: "memory that only commands reach".into(),
+                needed: "a watchdog, which reads device memory while launches run".into(),
+                available: "device memory that only commands can access".into(),
             }),
         }
     }
 
-    /// Forgets what was noted of the slice before.
+    /// Clears the states of the previous slice.
     pub(super) fn reset(&self) -> Result<(), Error> {
         self.states.write(&vec![0; 4 * self.states.len() as usize])
     }
 
-    /// What was noted of the item at a position of the slice.
+    /// Returns the state of the item at a position of the slice.
     pub(super) fn state(&self, position: u32) -> u32 {
         self.states.peek(1 + position).unwrap_or(0)
     }
 
-    /// Waits for launches of the items at these positions. When one of them takes too long, or when somebody wants it, workers take no
-    /// more items, and those who do not come to the end of theirs are cancelled when nobody else is on any.
+    /// Waits for launches of the items at `positions`. When an item exceeds the time limit or the drain is cancelled, raises the stop flag,
+    /// which workers poll between items. Cancels the submission once only items beyond the time limit are still running.
     pub(super) fn wait(
         &self,
         mut submission: Submission,
@@ -76,7 +76,7 @@ impl Watch {
         let mut slow = Vec::new();
         let mut running: FxHashMap<u32, Running> = FxHashMap::default();
         let reports = loop {
-            match submission.wait_timeout((self.patience / LOOKS).min(Duration::from_millis(50))) {
+            match submission.wait_timeout((self.patience / MIN_POLLS).min(Duration::from_millis(50))) {
                 Some(Err(Error::Cancelled)) => break Vec::new(),
                 Some(reports) => break reports?,
                 None => {}
@@ -85,12 +85,12 @@ impl Watch {
             for &position in positions {
                 match self.state(position) {
                     0 | State::DONE => _ = running.remove(&position),
-                    _ => running.entry(position).or_insert(Running { since: now, looks: 0 }).looks += 1,
+                    _ => running.entry(position).or_insert(Running { since: now, polls: 0 }).polls += 1,
                 }
             }
             let is_slow =
-                |item: &Running| item.looks >= LOOKS && now.saturating_duration_since(item.since) >= self.patience;
-            // Who had taken an item before it was said is on it now.
+                |item: &Running| item.polls >= MIN_POLLS && now.saturating_duration_since(item.since) >= self.patience;
+            // `early` was set in an earlier poll, so workers that took an item before the flag have published it.
             if early && !running.is_empty() && running.values().all(is_slow) {
                 submission.cancel();
             }

@@ -1,8 +1,8 @@
-//! Windows: chains of items, each of which waits only for others of its chain. The same chain of operations over memory of the same
-//! shape comes again and again, and what comes often is fused into one body.
+//! Windows: fusion of hot chains of dependent items into one kernel body.
 //!
-//! An item that waits for nobody outside of a chain can as well run right behind the last of it, in the same launch. So a window waits
-//! for what its first item waits for, and those who wait for any of its items wait for the window.
+//! In a chain, each item after the first depends only on items of the chain. Chains of the same operations over memory of the same shape
+//! recur, and a shape is fused once it has occurred as often as the policy's threshold. A window depends on what its first item depends on,
+//! and dependents of any of its items depend on the window.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -16,66 +16,66 @@ use super::kernel::{Body, Field, Slot};
 use super::op::Op;
 use super::slice::{FEW, Resolved};
 
-/// The most items of a window.
+/// Maximum items of a window.
 const MOST_ITEMS: usize = 8;
 
-/// The most windows that are fused.
+/// Maximum number of windows.
 const MOST_WINDOWS: usize = 64;
 
-/// A window that did not come in so many slices makes room for others.
+/// Slices without use after which a window may be evicted.
 const IDLE: u64 = 256;
 
-/// The most shapes that are counted at once.
+/// Maximum number of counted shapes.
 const MOST_COUNTED: usize = 256;
 
-/// The operations of a chain, and for each handle that they use which memory of the window it names and how long that is.
+/// Shape of a chain: its operations, and for each handle the index of its memory within the window and its length.
 type Shape = SmallVec<[u32; 64]>;
 
-/// What is launched for one or more items.
+/// Unit of execution: an item or a window of items.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unit {
-    /// The first item, by its position among those that are resolved.
+    /// Index of the first item among the resolved ones.
     pub(super) head: u32,
-    /// What is run, if it is a window.
+    /// The window; `None` for a single item.
     pub(super) window: Option<u32>,
 }
 
-/// A chain that was fused.
+/// A fused chain.
 pub(super) struct Window {
     pub(super) body: Body,
-    /// Whether it has more than a few elements.
+    /// Has more than [`FEW`] elements.
     pub(super) many: bool,
-    /// How many items it has.
+    /// Number of items.
     members: usize,
-    /// Whether its kernel is there.
+    /// The kernel is compiled.
     pub(super) ready: bool,
-    /// The slice that it was last in.
-    came: u64,
+    /// Last slice with this window.
+    last_used: u64,
 }
 
-/// Finds windows, and keeps count of them.
+/// Window detection and cache.
 #[derive(Default)]
 pub(super) struct Windows {
     counts: FxHashMap<Shape, u32>,
-    /// What was fused; `None` cannot be.
+    /// Windows by shape; `None` for shapes that cannot be fused.
     known: FxHashMap<Shape, Option<u32>>,
     pub(super) fused: Vec<Window>,
-    /// The numbers of windows that are not what they were: kernels of the old ones must be forgotten.
+    /// Replaced windows, whose kernels must be evicted.
     pub(super) replaced: Vec<u32>,
     slices: u64,
-    /// How many chains of the last items came often.
+    /// Number of hot chains among the last items.
     pub(super) hot: u32,
-    /// For each item the next one of its chain, or itself.
+    /// Next item in the chain of each item, or the item itself.
     pub(super) next: Vec<u32>,
     pub(super) units: Vec<Unit>,
     unit_of: Vec<u32>,
     is_linked: Vec<bool>,
-    /// Of units.
+    /// Dependencies of units.
     pub(super) dependencies: Vec<Dependency>,
 }
 
 impl Windows {
-    /// Counts the chains of items, and fuses those that have come `threshold` times.
+    /// Finds the chains of items, and fuses shapes that have occurred `threshold` times.
     pub(super) fn find(&mut self, items: &[Resolved], ops: &[Op], dependencies: &[Dependency], threshold: u32) {
         self.next.clear();
         self.next.extend(0..items.len() as u32);
@@ -93,12 +93,12 @@ impl Windows {
             self.is_linked[next as usize] |= next as usize != item;
         }
         for head in 0..items.len() {
-            // What is behind another item comes with the first of its chain.
+            // Chains start at items without a predecessor.
             let mut at = (!self.is_linked[head]).then_some(head);
             while let Some(first) = at {
                 let chain = self.chain(first);
                 let window = if chain.len() > 1 { self.window(items, ops, &chain, threshold) } else { None };
-                // What is not fused as it is, is not looked at again from its second item on.
+                // Suffixes of a chain that is not fused are not tried.
                 let members = window.map_or(chain.len(), |window| self.fused[window as usize].members);
                 match window {
                     Some(window) => self.units.push(Unit { head: first as u32, window: Some(window) }),
@@ -111,7 +111,7 @@ impl Windows {
         }
     }
 
-    /// Makes of the dependencies of items those of units. Windows that are not to be run, or not ready, come apart.
+    /// Maps the dependencies of items to units. Windows that are not promoted or not ready are split into items.
     pub(super) fn merge(&mut self, items: &[Dependency], promoted: bool) {
         self.dependencies.clear();
         if items.is_empty() {
@@ -139,15 +139,15 @@ impl Windows {
         }
     }
 
-    /// The items of a unit.
+    /// Returns the items of a unit.
     pub(super) fn members(&self, unit: &Unit) -> impl Iterator<Item = u32> {
         let count = unit.window.map_or(1, |window| self.fused[window as usize].members);
         std::iter::successors(Some(unit.head), |&item| Some(self.next[item as usize])).take(count)
     }
 
-    /// Puts items that wait for nobody outside of a chain behind the last of it.
+    /// Appends each item whose dependencies are all in one chain to that chain.
     fn link(&mut self, items: &[Resolved], ops: &[Op], dependencies: &[Dependency]) {
-        let alone = |item: u32| {
+        let is_fusable = |item: u32| {
             let op = items[item as usize].op(ops);
             !op.reports && !op.body.facts.faults
         };
@@ -157,7 +157,7 @@ impl Windows {
             let after = waits[0].after as u32;
             let chain = chains[waits[0].before];
             let last = lasts[chain as usize];
-            if waits.iter().all(|wait| chains[wait.before] == chain) && alone(last) && alone(after) {
+            if waits.iter().all(|wait| chains[wait.before] == chain) && is_fusable(last) && is_fusable(after) {
                 self.next[last as usize] = after;
                 lasts[chain as usize] = after;
                 chains[after as usize] = chain;
@@ -165,7 +165,7 @@ impl Windows {
         }
     }
 
-    /// A chain from an item on, of as many as a window may have.
+    /// Returns the first [`MOST_ITEMS`] items of the chain from an item on.
     fn chain(&self, first: usize) -> SmallVec<[usize; MOST_ITEMS]> {
         let mut chain = SmallVec::from_slice(&[first]);
         let mut last = first;
@@ -176,12 +176,12 @@ impl Windows {
         chain
     }
 
-    /// The window that a chain begins with, if the chain has come often enough and can be fused.
+    /// Returns the window of a prefix of a chain, if the chain is hot and can be fused.
     fn window(&mut self, items: &[Resolved], ops: &[Op], chain: &[usize], threshold: u32) -> Option<u32> {
         let shape = shape(items, ops, chain);
         if let Some(&known) = self.known.get(&shape) {
             if let Some(window) = known {
-                self.fused[window as usize].came = self.slices;
+                self.fused[window as usize].last_used = self.slices;
             }
             return known;
         }
@@ -191,18 +191,18 @@ impl Windows {
         if !self.is_hot(shape.clone(), threshold) {
             return None;
         }
-        let is_idle = |window: &Window| window.came + IDLE <= self.slices;
-        let place = match self.fused.len() {
+        let is_idle = |window: &Window| window.last_used + IDLE <= self.slices;
+        let index = match self.fused.len() {
             MOST_WINDOWS.. => self.fused.iter().position(is_idle)?,
             next => next,
         };
         let fused = fuse(items, ops, chain).map(|(body, members)| {
             let head = &items[chain[0]];
             let many = head.length(head.op(ops).body.extent.handle) > FEW;
-            let window = Window { body, many, members, ready: false, came: self.slices };
-            let number = place as u32;
-            if place < self.fused.len() {
-                self.fused[place] = window;
+            let window = Window { body, many, members, ready: false, last_used: self.slices };
+            let number = index as u32;
+            if index < self.fused.len() {
+                self.fused[index] = window;
                 self.known.retain(|_, known| *known != Some(number));
                 self.replaced.push(number);
             } else {
@@ -214,8 +214,8 @@ impl Windows {
         fused
     }
 
-    /// Counts a shape. Where there are too many to count, all count for less, and those that came least are forgotten: whatever makes
-    /// up more than a small part of all stays.
+    /// Counts a shape by the Misra–Gries algorithm for heavy hitters: when the table is full, an unknown shape decrements all counters, and
+    /// those that reach zero are evicted. A shape that makes up more than 1/[`MOST_COUNTED`] of all stays.
     fn is_hot(&mut self, shape: Shape, threshold: u32) -> bool {
         if self.counts.len() >= MOST_COUNTED && !self.counts.contains_key(&shape) {
             self.counts.retain(|_, count| {
@@ -230,7 +230,7 @@ impl Windows {
     }
 }
 
-/// Gives for each handle that is used in a chain the item, the handle, and the number of what it names: the first has number 0.
+/// Visits each used handle of a chain: the item, the handle, and the index of its memory in order of first use.
 fn each_handle(items: &[Resolved], ops: &[Op], chain: &[usize], mut visit: impl FnMut(usize, usize, u32)) {
     let mut seen: SmallVec<[u32; 3 * MOST_ITEMS]> = SmallVec::new();
     for (stage, &item) in chain.iter().enumerate() {
@@ -254,7 +254,7 @@ fn shape(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Shape {
     shape
 }
 
-/// Fuses as many items of a chain as may be.
+/// Fuses the longest legal prefix of a chain.
 fn fuse(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Option<(Body, usize)> {
     let mut bound: SmallVec<[Vec<Bound>; MOST_ITEMS]> = SmallVec::from_elem(Vec::new(), chain.len());
     each_handle(items, ops, chain, |stage, handle, number| {
@@ -283,7 +283,7 @@ fn fuse(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Option<(Body, usize)
     let names: Vec<&str> = chain[..stages.len()].iter().map(|&item| items[item].op(ops).name()).collect();
     let fused = fuse::fuse(&names.join("_"), &stages, &|_| false);
     let facts = embed::facts(&fused.program).ok().filter(|facts| !facts.faults)?;
-    // Where invocations work together, there are as many as fill whole workgroups, and only who takes part in that may be one too many.
+    // A collective body has whole workgroups, so its excess invocations must not reach stages without collectives, which are unguarded.
     let of_head = items[chain[0]].op(ops).body.extent.handle;
     let is_ragged = !items[chain[0]].length(of_head).is_multiple_of(fused.program.workgroup_size()[0]);
     let work_apart = chain[..stages.len()].iter().any(|&item| !items[item].op(ops).body.facts.collective);
@@ -303,7 +303,7 @@ fn fuse(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Option<(Body, usize)
         ))
     });
     let slots = slots.collect::<Option<Vec<_>>>()?;
-    // The memory that says how many invocations there are may be known by another handle.
+    // The memory that determines the number of invocations may be bound to another handle in the fused program.
     let head = &items[chain[0]];
     let extent = head.handle(head.op(ops).body.extent.handle);
     let extent = slots.iter().find_map(|(_, slot)| match slot {
