@@ -13,14 +13,14 @@ use std::time::{Duration, SystemTime};
 
 use crate::read_limited;
 
-/// Extension of temporary files. A process that is killed leaves one behind.
+/// Extension of temporary files. A killed process leaves one behind.
 pub const TEMPORARY: &str = "tmp";
-/// Age after which a temporary file is taken for that of a killed process.
+/// Age after which a temporary file is attributed to a killed process.
 pub(crate) const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Creates something that must not exist yet, named `PREFIXRANDOMSUFFIX` in `folder`, and returns its path. `create` has to fail
-/// with [`io::ErrorKind::AlreadyExists`] if the path exists, as [`File::create_new`] and [`fs::create_dir`] do; another name is
-/// tried then.
+/// Creates a file or folder `PREFIXRANDOMSUFFIX` in `folder`, which must not exist yet, and returns its path. `create`
+/// has to fail with [`io::ErrorKind::AlreadyExists`] if the path exists, as [`File::create_new`] and [`fs::create_dir`]
+/// do; another name is tried then.
 ///
 /// # Errors
 /// Those of `create`.
@@ -33,7 +33,7 @@ pub fn create_unique<T>(
     const ATTEMPTS: usize = 16;
     let mut result = Err(io::ErrorKind::AlreadyExists.into());
     for _ in 0..ATTEMPTS {
-        // The keys of the hash come from the system's random numbers.
+        // The hash is keyed by random numbers of the system.
         let unique = RandomState::new().hash_one(std::process::id());
         let mut name = prefix.as_ref().to_owned();
         name.push(format!("{unique:016x}{suffix}"));
@@ -49,7 +49,7 @@ pub fn create_unique<T>(
 /// Replaces a file by the concatenation of `parts`.
 ///
 /// # Errors
-/// The file cannot be written. Nothing is left behind then.
+/// The file cannot be written. No temporary file is left then.
 pub fn replace(file: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -69,7 +69,8 @@ pub(crate) fn read(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_limited(File::open(file)?, limit, 0, |_, _| ())
 }
 
-/// Deletes the oldest files with this extension until at most `max_bytes` and `max_files` remain, and abandoned temporary files.
+/// Deletes the oldest files with an extension until at most `max_bytes` and `max_files` remain, and abandoned temporary
+/// files.
 pub(crate) fn evict(folder: &Path, extension: &str, max_bytes: u64, max_files: usize) {
     let mut entries = Vec::new();
     for listed in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,8 +1,8 @@
-//! What a backend implements.
+//! Backend interface: the traits that a backend implements.
 //!
-//! A device executes [`Command`]s in the order in which they were submitted, as if one after the other: whatever an earlier
-//! command wrote, a later one sees. What reaches a backend has been checked: arguments fit the program, ranges lie inside
-//! their memory, memory and kernels are the device's own.
+//! A device executes [`Command`]s in submission order, as if one after the other: each command sees all writes of
+//! earlier ones. Commands are validated before they reach a backend: arguments fit the program, ranges are inside their
+//! memory, memory and kernels belong to the device.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,91 +14,92 @@ use vyre_foundation::launch::{Arguments, Limits, Report};
 
 use crate::{Capabilities, Error};
 
-/// A way to get a device.
+/// A factory of devices.
 pub trait Backend: Send + Sync {
-    /// The name by which it is asked for: `cpu`, `wgpu`, `reference`.
+    /// Name on the command line: `cpu`, `wgpu`, `reference`.
     fn name(&self) -> &'static str;
 
-    /// One line on what it is.
+    /// One-line description.
     fn description(&self) -> &'static str;
 
     /// Opens a device.
     ///
     /// # Errors
-    /// There is none, or it cannot be used.
+    /// There is no such device, or it cannot be opened.
     fn open(&self) -> Result<Box<dyn Device>, Error>;
 }
 
 /// An open device.
 pub trait Device: Send + Sync {
-    /// What it can do.
+    /// Capabilities of the device.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Prepares a program. It uses only types that the device has, and keeps to its limits.
+    /// Compiles a program. It uses only types that the device has, and respects its limits.
     ///
     /// # Errors
     /// The device cannot express something in it.
     fn compile(&self, program: &Validated<Program>) -> Result<Arc<dyn Kernel>, Error>;
 
-    /// Memory of this size, filled with zeros. The size is a multiple of 16 and not zero.
+    /// Allocates zeroed memory. The size is a nonzero multiple of 16.
     ///
     /// # Errors
-    /// There is not that much.
+    /// Not enough memory is available.
     fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error>;
 
-    /// Takes commands, to be executed in order. It does not wait for them.
+    /// Submits commands for execution in order, without blocking.
     ///
     /// # Errors
-    /// Nothing of the batch is executed.
+    /// No command of the batch is executed.
     fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error>;
 }
 
 /// A program prepared for a device.
 pub trait Kernel: Any + Send + Sync {
-    /// The reason why a launch over objects of these lengths, in elements, executes in a slower way than the device is meant to, such
-    /// as without machine code; `None` if it does not. `length` returns `None` for objects whose length is not known, which count as short.
+    /// Reason for slow execution, such as missing machine code, of a launch over objects of these lengths, in elements;
+    /// `None` on the fast path. `length` returns `None` for objects of unknown length, which are assumed to be short.
     fn fallback(&self, _length: &dyn Fn(MemId) -> Option<u64>) -> Option<String> {
         None
     }
 }
 
-/// Memory of a device. It is freed when the last reference goes away and no command uses it any more.
+/// Memory of a device. Freed when the last reference is dropped and no command uses it any more.
 pub trait Memory: Any + Send + Sync {
-    /// An aligned word at a byte, as it is now, whatever is being executed; `None` where only commands reach the memory.
+    /// Loads an aligned word at a byte offset while commands may be executing; `None` if only commands can access the
+    /// memory.
     fn peek(&self, _byte: u64) -> Option<u32> {
         None
     }
 
-    /// Replaces an aligned word at once, and says whether that is possible.
+    /// Stores an aligned word while commands may be executing; returns whether that is supported.
     fn poke(&self, _byte: u64, _word: u32) -> bool {
         false
     }
 }
 
-/// A part of a device's memory.
+/// A range of device memory.
 #[derive(Clone)]
 pub struct Range {
     /// The memory.
     pub memory: Arc<dyn Memory>,
-    /// First byte; a multiple of the element size of whatever uses it.
+    /// Start offset in bytes; a multiple of the size of the elements that access it.
     pub start: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// Something to be done.
+/// A command of a batch.
 pub enum Command {
     /// Runs a kernel.
     Launch(Launch),
     /// Writes bytes.
     Write(Range, Vec<u8>),
-    /// Fills with zeros.
+    /// Zeroes a range.
     Clear(Range),
-    /// Reads bytes, into the [`Completion`], for elements of this alignment.
+    /// Reads bytes into the [`Completion`], aligned for elements of this alignment.
     Read(Range, usize),
 }
 
-/// Bytes that were read. A vector of elements has them without another copy if their alignment was asked for.
+/// Bytes that were read, in a vector whose alignment allows conversion to elements without a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// For elements of any alignment.
@@ -112,7 +113,7 @@ pub enum Contents {
 }
 
 impl Contents {
-    /// A copy of bytes, for elements of an alignment of which they are a multiple.
+    /// Copies bytes, whose length is a multiple of the alignment.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]
@@ -134,7 +135,7 @@ impl Contents {
         })
     }
 
-    /// A vector with room for `count` elements.
+    /// Allocates a vector with capacity for `count` elements.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]
@@ -155,7 +156,7 @@ impl Contents {
         }
     }
 
-    /// The elements that they are.
+    /// Converts to elements, without a copy if the alignment suffices.
     pub fn elements<T: bytemuck::Pod>(self) -> Vec<T> {
         fn cast<W: bytemuck::Pod, T: bytemuck::Pod>(words: Vec<W>) -> Vec<T> {
             bytemuck::allocation::try_cast_vec(words).unwrap_or_else(|(_, words)| bytemuck::pod_collect_to_vec(&words))
@@ -169,45 +170,45 @@ impl Contents {
     }
 }
 
-/// A kernel with everything it is run with.
+/// A launch: a kernel, its grid, arguments and limits.
 pub struct Launch {
     /// The kernel.
     pub kernel: Arc<dyn Kernel>,
-    /// How many workgroups.
+    /// Number of workgroups.
     pub groups: Groups,
-    /// The arguments; ranges may be empty.
+    /// Arguments; ranges may be empty.
     pub arguments: Arguments<Range>,
-    /// What it may use up.
+    /// Limits of fuel, time and trace.
     pub limits: Limits,
 }
 
-/// Number of workgroups: a checked grid.
+/// Number of workgroups: a validated grid.
 #[derive(Clone)]
 pub enum Groups<B = Range> {
-    /// These.
+    /// In each dimension.
     Fixed([u32; 3]),
-    /// Three u32 that an earlier command may have written. If they make too many invocations, nothing is launched and the
-    /// ticket gives [`vyre_foundation::Error::GridTooLarge`].
+    /// Three u32 in a buffer, which an earlier command may have written. If they make too many invocations, nothing is
+    /// launched and the ticket returns [`vyre_foundation::Error::GridTooLarge`].
     Indirect(B),
 }
 
-/// What a batch of commands gave.
+/// Results of a batch.
 #[derive(Debug, Default)]
 pub struct Completion {
-    /// One for each launch, in order.
+    /// Reports of the launches, in order.
     pub reports: Vec<Report>,
-    /// One for each read, in order.
+    /// Contents of the reads, in order.
     pub data: Vec<Contents>,
 }
 
-/// A batch that has been submitted.
+/// A submitted batch.
 pub trait Ticket: Send {
-    /// Waits until the batch is done, or for a time; `None` if it is not done by then. The completion is given once.
+    /// Waits for the batch, optionally with a timeout; `None` after the timeout. Returns the completion once.
     ///
     /// # Errors
     /// The device was lost, or the batch was cancelled before it was done.
     fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<Completion, Error>>;
 
-    /// Asks for the batch to be given up. Commands that have not begun are not executed; one that has may stop early.
+    /// Requests cancellation. Commands that have not begun are skipped; a running one may stop early.
     fn cancel(&mut self);
 }

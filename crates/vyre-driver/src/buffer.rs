@@ -1,4 +1,4 @@
-//! Buffers: typed parts of device memory, taken from a pool and given back when they are dropped.
+//! Buffers: typed ranges of device memory, allocated from a pool.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,20 +13,20 @@ use crate::backend::{self, Command, Completion, Contents};
 use crate::device::{Core, Pending};
 use crate::{Error, Work};
 
-/// A typed part of the memory of a device. Clones share the memory; it goes back to the device's pool with the last of them.
+/// A typed range of device memory. Clones share the memory, which returns to the device's pool with the last of them.
 #[derive(Clone)]
 pub struct Buffer {
     allocation: Arc<Allocation>,
     element: Element,
-    /// In bytes.
+    /// Start offset in bytes.
     start: u64,
-    /// In elements.
+    /// Number of elements.
     length: u32,
 }
 
-/// Memory that was taken from the pool.
+/// A memory block from the pool.
 struct Allocation {
-    /// Never used twice, so that overlapping can be decided by it.
+    /// Unique for the lifetime of the process, to detect overlap.
     id: u64,
     memory: Arc<dyn backend::Memory>,
     bytes: u64,
@@ -45,7 +45,7 @@ impl Drop for Allocation {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Memory that is not in use, by size.
+/// Free memory blocks, by size.
 #[derive(Default)]
 pub(crate) struct Pool {
     free: BTreeMap<u64, Vec<Arc<dyn backend::Memory>>>,
@@ -53,7 +53,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// More than this is given back to the device at once.
+    /// Capacity in bytes; blocks beyond it are freed at once.
     const CAPACITY: u64 = 256 << 20;
 
     fn take(&mut self, bytes: u64) -> Option<Arc<dyn backend::Memory>> {
@@ -69,15 +69,15 @@ impl Pool {
         }
     }
 
-    /// Gives everything back to the device.
+    /// Frees all pooled blocks.
     pub(crate) fn clear(&mut self) {
         *self = Pool::default();
     }
 }
 
 impl Buffer {
-    /// The size that is allocated for a request: a quarter of a power of two, so that at most a fifth is wasted and buffers of
-    /// similar sizes can take each other's place. `None` is more than can be counted.
+    /// Size class of an allocation, a quarter of a power of two: at most a fifth is wasted, and buffers of similar
+    /// sizes can reuse each other's memory. `None` on overflow.
     pub fn size_class(bytes: u64) -> Option<u64> {
         const SMALLEST: u64 = 256;
         if bytes <= SMALLEST {
@@ -87,7 +87,7 @@ impl Buffer {
         bytes.checked_next_multiple_of(step)
     }
 
-    /// Memory for `length` elements. Unless it is about to be overwritten, it is filled with zeros.
+    /// Allocates a buffer, zeroed unless it is about to be overwritten.
     pub(crate) fn new(core: &Arc<Core>, element: Element, length: u64, overwritten: bool) -> Result<Buffer, Error> {
         let capabilities = core.backend.capabilities();
         let requested = length.saturating_mul(element.size() as u64);
@@ -98,12 +98,12 @@ impl Buffer {
             let left = capabilities.memory_bytes.map_or(u64::MAX, |memory| memory.saturating_sub(used));
             left.min(capabilities.max_buffer_bytes)
         };
-        // What is allocated may be a little more than what is asked for, but never more than there is.
+        // The rounded size may exceed the request, but not the available memory.
         let rounded = |used: u64| {
             let bytes = Buffer::size_class(requested).filter(|_| requested <= available(used))?;
             Some(bytes.min(available(used)).max(requested.next_multiple_of(16)).max(16))
         };
-        // Bytes are reserved before they are allocated, so that threads that allocate at once stay within what is left.
+        // Bytes are reserved before they are allocated, so that concurrent allocations stay within the limit.
         let reserve = |used: u64| rounded(used).and_then(|bytes| used.checked_add(bytes));
         let reserved = core.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
         let out_of_memory = |used: u64| Error::OutOfMemory { requested, available: available(used) };
@@ -116,7 +116,7 @@ impl Buffer {
             Some(memory) => memory,
             None => {
                 let allocated = core.observe(core.backend.allocate(bytes).or_else(|_| {
-                    // What the pool holds back may be what is missing.
+                    // Frees pooled memory and retries.
                     core.pool.lock().clear();
                     core.backend.allocate(bytes)
                 }));
@@ -135,25 +135,25 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// What it is made of.
+    /// Element type.
     pub fn element(&self) -> Element {
         self.element
     }
 
-    /// How many elements it has.
+    /// Number of elements.
     pub fn len(&self) -> u32 {
         self.length
     }
 
-    /// Whether it has none.
+    /// Returns whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// A part of the buffer, by elements. It shares the memory.
+    /// Returns a subrange of elements, which shares the memory.
     ///
     /// # Errors
-    /// The part is not inside.
+    /// The range is out of bounds.
     pub fn slice(&self, elements: Range<u32>) -> Result<Buffer, Error> {
         if elements.start > elements.end || elements.end > self.length {
             let (start, end) = (u64::from(elements.start), u64::from(elements.end));
@@ -163,10 +163,10 @@ impl Buffer {
         Ok(Buffer { start, length: elements.end - elements.start, ..self.clone() })
     }
 
-    /// The beginning of the memory, as `length` elements of another type.
+    /// Reinterprets the start of the memory as `length` elements of another type.
     ///
     /// # Errors
-    /// There is less memory than that, or it does not begin at a multiple of the element's size.
+    /// There is less memory than that, or its start is not aligned to the element size.
     pub fn view(&self, element: Element, length: u32) -> Result<Buffer, Error> {
         let (size, bytes) = (element.size() as u64, self.range().bytes);
         if u64::from(length) * size > bytes {
@@ -178,25 +178,25 @@ impl Buffer {
         Ok(Buffer { element, length, ..self.clone() })
     }
 
-    /// Bytes of the allocation that the buffer is a part of, as the pool rounds them: the device counts these as used.
+    /// Size of the underlying allocation, as rounded by the pool and counted as used by the device.
     pub fn allocated_bytes(&self) -> u64 {
         self.allocation.bytes
     }
 
-    /// Whether both buffers are parts of the same allocation, overlapping or not.
+    /// Returns whether both buffers are parts of the same allocation, overlapping or not.
     pub fn shares_allocation(&self, other: &Buffer) -> bool {
         Arc::ptr_eq(&self.allocation, &other.allocation)
     }
 
-    /// Whether there is memory that both are parts of.
+    /// Returns whether the buffers share bytes.
     pub fn overlaps(&self, other: &Buffer) -> bool {
         self.as_slice().overlaps(&other.as_slice())
     }
 
-    /// Replaces the contents. What was submitted before still sees the old ones.
+    /// Replaces the contents. Work submitted earlier still sees the old contents.
     ///
     /// # Errors
-    /// There are not as many bytes as the buffer has, or the device was lost.
+    /// The length differs from the buffer's, or the device was lost.
     pub fn write(&self, bytes: &[u8]) -> Result<(), Error> {
         let range = self.live("buffer")?;
         if bytes.len() as u64 != range.bytes {
@@ -212,7 +212,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Reads the contents, after everything that was submitted before.
+    /// Reads the contents, after all work submitted earlier.
     ///
     /// # Errors
     /// The device was lost.
@@ -220,7 +220,7 @@ impl Buffer {
         self.elements()
     }
 
-    /// Reads the contents as elements of a type, whose size divides that of the buffer.
+    /// Reads the contents as elements of another type, whose size divides the buffer's.
     ///
     /// # Errors
     /// The size of the buffer is not a multiple of the element's, or the device was lost.
@@ -236,24 +236,25 @@ impl Buffer {
         }
     }
 
-    /// A word as it is now, while launches that use it atomically may be running; `None` where the device does not let anybody look.
+    /// Loads a word while launches that access it atomically may be running; `None` if the device does not support
+    /// that.
     pub fn peek(&self, word: u32) -> Option<u32> {
         self.allocation.memory.peek(self.word(word)?)
     }
 
-    /// Replaces a word at once, for launches that are running and use it atomically; says whether the device can do that.
+    /// Stores a word while launches that access it atomically may be running; returns whether the device supports that.
     pub fn poke(&self, word: u32, value: u32) -> bool {
         self.word(word).is_some_and(|byte| self.allocation.memory.poke(byte, value))
     }
 
-    /// Where a word begins, if it is inside.
+    /// Byte offset of a word, if it is in bounds.
     fn word(&self, word: u32) -> Option<u64> {
         let byte = 4 * u64::from(word);
         let bytes = u64::from(self.length) * self.element.size() as u64;
         (byte + 4 <= bytes && self.start.is_multiple_of(4)).then_some(self.start + byte)
     }
 
-    /// Begins to read the contents, as they are after everything that was submitted before.
+    /// Starts to read the contents, after all work submitted earlier.
     ///
     /// # Errors
     /// The device was lost.
@@ -261,7 +262,7 @@ impl Buffer {
         Ok(Download { pending: self.begin_reading(1)? })
     }
 
-    /// `None` if there is nothing to read.
+    /// Returns `None` for an empty buffer.
     fn begin_reading(&self, alignment: usize) -> Result<Option<Pending>, Error> {
         let range = self.live("buffer")?;
         if range.bytes == 0 {
@@ -270,7 +271,7 @@ impl Buffer {
         self.allocation.core.submit(vec![Command::Read(range, alignment)], Work::Read).map(Some)
     }
 
-    /// The part of the allocation that the buffer is, for checks.
+    /// Range of the buffer in its allocation, for checks.
     pub fn as_slice(&self) -> launch::Slice {
         launch::Slice {
             buffer: self.allocation.id,
@@ -285,7 +286,7 @@ impl Buffer {
         backend::Range { memory: self.allocation.memory.clone(), start: self.start, bytes }
     }
 
-    /// The memory, if the device still has it.
+    /// The range, unless the device was lost.
     pub(crate) fn live(&self, name: &str) -> Result<backend::Range, Error> {
         if self.allocation.generation != self.allocation.core.generation() {
             return Err(Error::Stale { name: name.into() });
@@ -302,7 +303,7 @@ impl Buffer {
     }
 }
 
-/// Equal buffers are the same elements of the same memory.
+/// Buffers are equal if they are the same elements of the same memory.
 impl PartialEq for Buffer {
     fn eq(&self, other: &Buffer) -> bool {
         self.as_slice() == other.as_slice()
@@ -315,9 +316,9 @@ impl std::fmt::Debug for Buffer {
     }
 }
 
-/// Contents that are on their way.
+/// A pending read.
 pub struct Download {
-    /// `None` if there is nothing to read.
+    /// `None` for an empty buffer.
     pending: Option<Pending>,
 }
 
@@ -333,7 +334,7 @@ impl Download {
         }
     }
 
-    /// Waits for a time; `None` if the contents are not there by then. They are given once.
+    /// Waits with a timeout; `None` after it. Returns the contents once.
     pub fn poll(&mut self, timeout: Duration) -> Option<Result<Vec<u8>, Error>> {
         match &mut self.pending {
             None => Some(Ok(Vec::new())),

@@ -1,35 +1,35 @@
-//! Persistent cache of optimized programs, and the cache in memory before it.
+//! Program cache: a persistent cache of optimized programs, behind a cache in memory.
 //!
 //! ```text
 //! compile → Key → Recent: of the device, in memory → Cache: a folder that processes share → the optimizer
 //! ```
 //!
-//! A [`Key`] covers everything that an optimized program depends on, so what is found under a key is never out of date. The
-//! passes are selected before anything is looked up: selecting is cheap, and it is the only way in which lengths, hints and
-//! earlier compiles have any influence.
+//! A [`Key`] covers everything that an optimized program depends on, so entries never become stale. Passes are selected
+//! before the lookup: selection is cheap, and lengths, hints and earlier compiles influence only the selection.
 //!
 //! A file of the cache holds an optimized program, never machine code:
 //!
 //! ```text
-//! entry   = "vyrepgm" version:u8 length:u64 label length:u64 program place… checksum:[u8; 32]     the checksum is blake3
+//! entry   = "vyrepgm" version:u8 length:u64 label length:u64 program place… checksum:[u8; 32]     blake3
 //! label   = optimizer backend passes places:[u8; 32] source:[u8; 32]
 //! program = as in the binary format, of that length
-//! place   = start:u32 end:u32            of each constant, memory object and instruction, since the binary format has none
+//! place   = start:u32 end:u32            span of each constant, memory object and instruction
 //! ```
 //!
-//! The label says what the entry was made of: the fingerprints of the optimizer and of the backend and the passes,
-//! each with its length before it, then the hashes of the source positions and of the source program. The name of the
-//! file is the hash of the label. An entry with another label than the compile asks for is refused.
+//! The label identifies the inputs of the optimization: the fingerprints of the optimizer and of the backend and the
+//! passes, each preceded by its length, then the hashes of the source positions and of the source program. The file
+//! name is the hash of the label. An entry with another label than the key's is refused.
 //!
-//! Reports of traps and of fuel name source locations, so a loaded program has the source map of the program that is compiled: passes leave
-//! spans positions of that map. Names of values are for people who read programs, and are not kept.
+//! Reports of traps and of fuel name source locations, so a loaded program gets the source map of the program being
+//! compiled: passes preserve spans. Names of values are for readers, and are not kept.
 //!
-//! An entry is decoded and validated like any program from outside, so that damage cannot break the process. Damaged entries
-//! count as absent, are deleted, and are reported once. Files are replaced [atomically](crate::atomic_file), so a reader sees all
-//! of an entry or none. Files that were incomplete on disk when the machine went down fail the checksum.
+//! An entry is decoded and validated like any untrusted program, so that a damaged one cannot crash the process.
+//! Damaged entries count as misses, are deleted, and are reported once. Files are replaced
+//! [atomically](crate::atomic_file), so a reader sees a whole entry or none. Files that were incomplete on disk after a
+//! system crash fail the checksum.
 //!
-//! Label and checksum catch mix-ups and damage, not attacks: anyone who can write an entry can compute both. What protects the
-//! cache from others is the [`PrivateFolder`].
+//! Label and checksum detect mix-ups and damage, not attacks: anyone who can write an entry can compute both. The
+//! [`PrivateFolder`] protects the cache from other users.
 
 use std::collections::VecDeque;
 use std::io;
@@ -47,24 +47,24 @@ use crate::{Damage, Error, PrivateFolder, atomic_file, backend};
 #[derive(Debug)]
 pub struct Cache {
     folder: PrivateFolder,
-    /// Bytes that all files together may take.
+    /// Limit of the total size.
     most_bytes: u64,
-    /// Bytes that were written since the folder was opened.
+    /// Bytes written since the folder was opened.
     written: AtomicU64,
     problems: Mutex<Vec<Error>>,
 }
 
-/// Bytes that all files together may take.
+/// Default limit of the total size, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
-/// Files that there may be, so that listing them stays cheap.
+/// Limit of the number of files, so that listing them stays cheap.
 const MOST_FILES: usize = 4096;
-/// Larger programs are not kept.
+/// Largest entry that is stored.
 const MOST_ENTRY_BYTES: u64 = 4 << 20;
-/// How the names of entries end.
+/// Extension of entries.
 const EXTENSION: &str = "program";
 
 impl Cache {
-    /// Programs in a folder. It need not exist, and where it cannot be read or written, nothing is kept.
+    /// Opens the cache in a folder. The folder need not exist; if it cannot be read or written, nothing is cached.
     pub fn kept_in(folder: PrivateFolder) -> Cache {
         let (written, problems) = (AtomicU64::new(0), Mutex::default());
         Cache { folder, most_bytes: MOST_BYTES, written, problems }
@@ -75,15 +75,15 @@ impl Cache {
         self.folder.path()
     }
 
-    /// The damaged files that were found since this was last asked.
+    /// Returns the damaged files found since the last call.
     pub fn take_problems(&self) -> Vec<Error> {
         std::mem::take(&mut self.problems.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The program of a file of such a folder, which stays as it is even if it is damaged; `None` if it has been deleted.
+    /// Loads the program of a cache file, which is kept even if damaged; `None` if it has been deleted.
     ///
     /// # Errors
-    /// [`Error::CachedProgram`] with what is wrong with it.
+    /// [`Error::CachedProgram`] with the damage.
     pub fn inspect(file: &Path) -> Result<Option<Validated<Program>>, Error> {
         let hash = file.file_stem().and_then(|name| blake3::Hash::from_hex(name.as_encoded_bytes()).ok());
         let program = match hash {
@@ -97,7 +97,7 @@ impl Cache {
         program.map_err(|reason| Error::CachedProgram { file: file.into(), reason })
     }
 
-    /// Loads the optimized program of a key. Its spans are positions of `sources`, those of the program that is compiled.
+    /// Loads the optimized program of a key. Its spans refer to `sources`, those of the program being compiled.
     pub(crate) fn load(&self, key: &Key, sources: &SourceMap) -> Option<Validated<Program>> {
         let name = key.file_name();
         let reason = match self.folder.read(&name, MOST_ENTRY_BYTES + 1) {
@@ -105,7 +105,7 @@ impl Cache {
                 Ok(program) => return Some(program),
                 Err(reason) => reason,
             },
-            // A folder of that name, or one that cannot be read, keeps nothing.
+            // The folder is inaccessible: nothing is cached.
             Err(_) => return None,
         };
         // Only the process that wins the delete reports it.
@@ -119,11 +119,12 @@ impl Cache {
     pub(crate) fn store(&self, key: &Key, program: &Validated<Program>) {
         let entry = encode(key, program);
         let bytes = entry.len() as u64;
-        // An entry that cannot be written only means to optimize again.
+        // A failed write only costs another optimization.
         if bytes > MOST_ENTRY_BYTES || self.folder.replace(&key.file_name(), &[&entry]).is_err() {
             return;
         }
-        // Others write as well, so what is there is looked up: by the first write, and whenever an eighth has been added.
+        // Other processes write as well, so the folder is listed at the first write, and whenever an eighth of the
+        // limit has been added.
         let step = self.most_bytes / 8;
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
         if before == 0 || before / step != (before + bytes) / step {
@@ -132,15 +133,15 @@ impl Cache {
     }
 }
 
-/// Everything that an optimized program depends on: the label of its entry.
+/// Cache key: everything that an optimized program depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     label: Arc<[u8]>,
 }
 
 impl Key {
-    /// The key of a program with this content hash, on a backend with this fingerprint, optimized with these passes if with
-    /// any. Programs that are written in other places are others: reports say where something happened.
+    /// Key of a program by its content hash, the backend's fingerprint, and the passes, if any. Programs with different
+    /// source positions have different keys, because reports contain positions.
     pub(crate) fn new(program: &Program, hash: [u8; 32], backend: &str, passes: Option<&Pipeline>) -> Key {
         let passes = passes.map(Pipeline::to_string);
         let mut label = Vec::new();
@@ -157,30 +158,31 @@ impl Key {
     }
 }
 
-/// What a device has of a program that it compiled.
+/// A recently compiled program.
 #[derive(Clone)]
 pub(crate) struct Compiled {
-    /// As it is run.
+    /// The program as executed.
     pub(crate) program: Validated<Program>,
-    /// What the passes did, if they ran.
+    /// Report of the passes, if they ran.
     pub(crate) report: Option<Arc<optimizer::Report>>,
-    /// Shared while somebody uses it, and not kept alive here: drivers become slow when they hold many.
+    /// Weak: shared while in use, but not kept alive, because drivers become slow when they hold many pipelines.
     pub(crate) kernel: Weak<dyn backend::Kernel>,
 }
 
-/// The programs that a device compiled last.
+/// LRU cache of the programs compiled by a device.
 #[derive(Default)]
 pub(crate) struct Recent {
-    /// The least recently used first, each with the bytes of its program. There are few, so a list is as good as anything.
+    /// Least recently used first, each with the size of its program. Linear search suffices for at most
+    /// [`Recent::MOST`].
     programs: VecDeque<(Key, Compiled, u64)>,
 }
 
 impl Recent {
     const MOST: usize = 64;
-    /// Bytes of all together.
+    /// Limit of the total size, in bytes.
     const MOST_BYTES: u64 = 64 << 20;
 
-    /// Looks a program up, and makes it the most recently used one.
+    /// Looks up a program, and marks it as the most recently used.
     pub(crate) fn get(&mut self, key: &Key) -> Option<Compiled> {
         let position = self.programs.iter().position(|(known, ..)| known == key)?;
         let entry = self.programs.remove(position)?;
@@ -189,7 +191,7 @@ impl Recent {
         Some(compiled)
     }
 
-    /// Adds a program as the most recently used one, in place of an earlier one of its key.
+    /// Inserts a program as the most recently used one, replacing that of the same key.
     pub(crate) fn insert(&mut self, key: Key, compiled: Compiled) {
         self.programs.retain(|(known, ..)| *known != key);
         let bytes = compiled.program.heap().bytes;
@@ -203,14 +205,14 @@ impl Recent {
 
 // Entries.
 
-/// First bytes of an entry; the last one is the version.
+/// First bytes of an entry; the last of them is the version.
 const MAGIC: [u8; 8] = *b"vyrepgm\x02";
 const CHECKSUM: usize = 32;
 
 fn encode(key: &Key, program: &Program) -> Vec<u8> {
     let mut entry = MAGIC.to_vec();
     push_sized(&mut entry, &key.label);
-    // Locations are those of the program that is compiled: its spans are stored instead.
+    // The source map is that of the program being compiled, so only spans are stored.
     push_sized(&mut entry, &wire::encode_without_sources(program));
     entry.extend(places(program));
     let checksum = blake3::hash(&entry);
@@ -218,7 +220,7 @@ fn encode(key: &Key, program: &Program) -> Vec<u8> {
     entry
 }
 
-/// Decodes an entry whose label is the expected one, or says why it cannot be used.
+/// Decodes an entry with the expected label, or returns the reason why it cannot be used.
 fn decode(
     bytes: &[u8],
     sources: &SourceMap,
@@ -241,19 +243,19 @@ fn decode(
     Ok(validate::program(program)?)
 }
 
-/// Appends bytes with their length before them.
+/// Appends bytes, preceded by their length.
 fn push_sized(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend((bytes.len() as u64).to_le_bytes());
     to.extend(bytes);
 }
 
-/// Splits off what [`push_sized`] appended; `None` if it is cut off.
+/// Splits off bytes appended by [`push_sized`]; `None` if they are truncated.
 fn split_sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
 }
 
-/// Where everything in a program was written, as bytes.
+/// Serializes the spans of a program.
 fn places(program: &Program) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut push = |span: Span| {
@@ -266,7 +268,7 @@ fn places(program: &Program) -> Vec<u8> {
     bytes
 }
 
-/// Puts places back that [`places`] took; `None` if they are not as many as there must be.
+/// Restores the spans from [`places`]; `None` if their number is wrong.
 fn place(program: &mut Program, places: &[u8]) -> Option<()> {
     let (places, rest) = places.as_chunks::<8>();
     let mut places = places.iter().map(|bytes| {
@@ -300,7 +302,7 @@ mod tests {
     use super::*;
     use crate::atomic_file::ABANDONED;
 
-    /// Programs that differ.
+    /// Distinct programs by number.
     fn program(number: u64) -> Validated<Program> {
         let stores = (0..20).map(|index| format!("    store y[{index}], {}\n", number * 100 + index));
         let source = format!("program p workgroup(1) {{\n    write y: [u32]\n{}}}", stores.collect::<String>());
@@ -311,14 +313,14 @@ mod tests {
         Key { label: number.to_le_bytes().to_vec().into() }
     }
 
-    /// A cache in an empty folder.
+    /// Creates a cache in an empty folder.
     fn cache(name: &str) -> Cache {
         let folder = std::env::temp_dir().join(format!("vyre-cache-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         Cache::kept_in(PrivateFolder::open(folder).unwrap())
     }
 
-    /// Creates the folder of a cache, as the first write does.
+    /// Creates the folder of a cache, like the first write.
     fn create(cache: &Cache) {
         cache.folder.replace("created", &[]).unwrap();
         cache.folder.remove("created").unwrap();
@@ -328,7 +330,7 @@ mod tests {
         cache.folder().join(key.file_name())
     }
 
-    /// Whether a program is found; if it is, it is the right one in every respect.
+    /// Returns whether a program is cached, after comparing it with the expected one.
     fn found(cache: &Cache, number: u64) -> bool {
         let Some(loaded) = cache.load(&key(number), &SourceMap::default()) else { return false };
         assert!(encode(&key(number), &loaded) == encode(&key(number), &program(number)), "{number} is another program");
@@ -352,7 +354,7 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             bad.push(flipped);
         }
-        // Damage that the checksum covers is found as well: nothing but the checksum vouches for it.
+        // Damage under a valid checksum.
         bad.extend((0..contents.len()).map(|length| sealed(contents[..length].to_vec())));
         bad.extend([&b"\0"[..], &[0; 8]].map(|more| sealed([contents, more].concat())));
         let mut newer = contents.to_vec();
@@ -375,7 +377,7 @@ mod tests {
         }
         fs::write(&file, &good).unwrap();
         assert!(cache.load(&key(0), &SourceMap::default()).is_some_and(|program| program == small));
-        // A program that the validator does not accept: the instruction that ends it is gone.
+        // An invalid program: without its terminator.
         let mut open = small.into_inner();
         open.block_mut(open.body()).insts.clear();
         fs::write(&file, encode(&key(0), &open)).unwrap();
@@ -400,7 +402,7 @@ mod tests {
             Key::new(&one, hash(&one), "a", Some(&fewer)),
             Key::new(&one, hash(&one), "a", None),
         ];
-        // The fingerprint of the optimizer is the first text.
+        // The label starts with the optimizer's fingerprint.
         let mut label = wanted.label.to_vec();
         label[8] ^= 1;
         labels.push(Key { label: label.into() });
@@ -413,7 +415,7 @@ mod tests {
             assert!(cache.load(&wanted, &SourceMap::default()).is_none());
             assert_eq!(cache.take_problems().iter().map(Error::code).collect::<Vec<_>>(), ["D014"]);
         }
-        // The start of one entry with the rest of another, under a checksum that fits.
+        // The start of one entry and the rest of another, with a valid checksum.
         let (ours, theirs) =
             (encode(&wanted, &one), encode(&Key::new(&other, hash(&other), "a", Some(&usual)), &other));
         for cut in 0..MAGIC.len() + 8 + wanted.label.len() {
@@ -479,12 +481,12 @@ mod tests {
         fs::remove_dir_all(cache.folder()).unwrap();
     }
 
-    /// The variable that makes `another_process` one, and names its folder.
+    /// Environment variable that makes `another_process` a child process, and names its folder.
     const FOLDER: &str = "VYRE_TEST_CACHE";
-    /// Programs that the processes share.
+    /// Number of programs that the processes share.
     const SHARED: u64 = 8;
 
-    /// Starts this test program as a process that reads and writes all the time. It says so in a line for each round.
+    /// Starts this test binary as a child that reads and writes continuously, and prints a line for each round.
     fn another(cache: &Cache) -> (Child, impl Iterator<Item = String> + use<>) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "cache::tests::another_process", "--nocapture"]).env(FOLDER, cache.folder());
@@ -493,7 +495,7 @@ mod tests {
         (child, lines.filter(|line| line.ends_with("round")))
     }
 
-    /// Reads and writes every program.
+    /// Looks up and stores every program.
     fn round(cache: &Cache) {
         for number in 0..SHARED {
             found(cache, number);
@@ -543,7 +545,7 @@ mod tests {
         for _ in 0..200 {
             let (mut writer, mut rounds) = another(&cache);
             rounds.next().expect("the process goes on");
-            // The writer is somewhere in its next rounds; how far it gets is left to chance.
+            // Kills the writer at a pseudo-random time in its next rounds.
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (0..random >> 43).for_each(|step| _ = std::hint::black_box(step));
             writer.kill().unwrap();

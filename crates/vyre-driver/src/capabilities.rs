@@ -1,4 +1,4 @@
-//! What a device can do.
+//! Capabilities of devices.
 
 use vyre_foundation::Validated;
 use vyre_foundation::ir::{AccessTypes, Program, Space, Type, TypeSet};
@@ -6,86 +6,87 @@ use vyre_foundation::validate::limits;
 
 use crate::Error;
 
-/// What a device can do. Limits are read from the device, never assumed.
+/// Capabilities of a device. Limits are queried, never assumed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capabilities {
-    /// The device as its maker calls it.
+    /// Name given by the vendor.
     pub name: String,
-    /// What sort of device it is.
+    /// Kind of device.
     pub kind: DeviceKind,
-    /// Types of values it computes with.
+    /// Supported value types.
     pub types: TypeSet,
-    /// Whether it has atomics on 64-bit integers.
+    /// 64-bit atomics are supported.
     pub atomics_64: bool,
-    /// Whether an object with 64-bit atomics may be accessed as other types, too.
+    /// An object with 64-bit atomics may be accessed as other types, too.
     pub mixed_atomics_64: bool,
-    /// The number of lanes of a subgroup, if it has subgroup operations.
+    /// Number of lanes of a subgroup, if subgroup operations are supported.
     pub subgroup_size: Option<u32>,
-    /// Invocations of a workgroup in each dimension.
+    /// Largest workgroup in each dimension.
     pub max_workgroup_size: [u32; 3],
-    /// Invocations of a workgroup.
+    /// Most invocations of a workgroup.
     pub max_workgroup_invocations: u32,
-    /// Bytes of all workgroup arrays of a program.
+    /// Most bytes of all workgroup arrays of a program.
     pub max_workgroup_bytes: u64,
-    /// Storage objects of a program.
+    /// Most storage objects of a program.
     pub max_storage_objects: u32,
-    /// Bytes that one storage object can be bound to.
+    /// Most bytes bound to one storage object.
     pub max_binding_bytes: u64,
-    /// Bytes of one buffer.
+    /// Most bytes of one buffer.
     pub max_buffer_bytes: u64,
-    /// Bytes of all buffers together, if that is known.
+    /// Total memory, if known.
     pub memory_bytes: Option<u64>,
-    /// The most loop trips that an invocation can take, all its loops together, whatever the limits of a launch: with more, the
-    /// device would end loops silently, or hang. The backend counts, and runs out of fuel before that.
+    /// Most loop trips of an invocation, over all its loops, regardless of launch limits: beyond, the device would
+    /// silently end loops, or hang. The backend counts trips, and runs out of fuel before that.
     pub max_loop_trips: Option<u64>,
-    /// Threads that execute workgroups, for devices that have such.
+    /// Number of threads that execute workgroups, on a processor.
     pub threads: Option<u32>,
-    /// Instruction set of the code that executes kernels on the processor, such as `AVX2`, or `portable`.
+    /// Instruction set of the code on a processor, such as `AVX2`, or `portable`.
     pub instruction_set: Option<&'static str>,
-    /// Whether a workgroup that has begun goes on whatever others do, and whether one that sees another's atomic operation sees
-    /// what that one wrote before a barrier in front of it. Then workgroups may wait for each other.
+    /// Forward progress between workgroups: a workgroup that has begun continues whatever others do, and one that
+    /// observes another's atomic operation sees its writes before a preceding barrier. Then workgroups may wait for
+    /// each other.
     pub independent_groups: bool,
-    /// Why it is this device, where the backend had several to choose from: a line for each.
+    /// Reasons for the selection of the adapter, if the backend had several: a line for each.
     pub reasons: Vec<String>,
-    /// How its floats behave.
+    /// Behaviour of floats.
     pub floats: Floats,
 }
 
-/// What sort of device it is.
+/// Kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
-    /// Does nothing.
+    /// Null device, without effects.
     Null,
-    /// The interpreter that defines the meaning of programs.
+    /// The oracle: the interpreter that defines the semantics.
     Oracle,
-    /// The processor.
+    /// Processor.
     Cpu,
-    /// A graphics card, integrated or not.
+    /// GPU, discrete or integrated.
     Gpu,
-    /// A graphics driver that runs on the processor.
+    /// GPU driver that runs on the processor.
     SoftwareGpu,
 }
 
-/// How the floats of a device behave, as found by trying.
+/// Behaviour of the floats of a device, as measured by probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Floats {
-    /// add, sub, mul, div, sqrt and conversions of f32 are correctly rounded, and nothing is contracted or reassociated.
+    /// add, sub, mul, div, sqrt and conversions of f32 are correctly rounded, without contraction or reassociation.
     pub exact_f32: bool,
-    /// fma is rounded once.
+    /// fma rounds once.
     pub fused_fma: bool,
-    /// Subnormal numbers are kept, as operands and as results.
+    /// Subnormals are preserved, as operands and as results.
     pub subnormals: bool,
-    /// Infinities and NaNs are handled as IEEE 754 says.
+    /// Infinities and NaNs conform to IEEE 754.
     pub infinities_and_nans: bool,
 }
 
 impl Floats {
-    /// Everything as IEEE 754 says.
+    /// Conformant to IEEE 754.
     pub const EXACT: Floats = Floats { exact_f32: true, fused_fma: true, subnormals: true, infinities_and_nans: true };
 }
 
 impl Capabilities {
-    /// Those of a device that does all that programs can ask for, as far as there is memory.
+    /// Capabilities without limits, apart from memory.
     pub fn unlimited(name: String, kind: DeviceKind, subgroup_size: u32) -> Capabilities {
         Capabilities {
             name,
@@ -110,8 +111,8 @@ impl Capabilities {
         }
     }
 
-    /// Cache key: everything that optimized programs may depend on. Memory, threads and the instruction set can change from one
-    /// process to the next, and no pass reads them.
+    /// Cache key of everything that optimized programs may depend on. Memory, threads and the instruction set may
+    /// change between processes, and no pass reads them.
     pub(crate) fn fingerprint(&self, backend: &str) -> String {
         let relevant = Capabilities {
             memory_bytes: None,
@@ -123,10 +124,10 @@ impl Capabilities {
         format!("{backend} {relevant:?}")
     }
 
-    /// Whether a program can run on the device.
+    /// Checks that the device supports a program.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with the first thing that it needs and the device does not have.
+    /// [`Error::Unsupported`] with the first requirement that the device does not meet.
     pub fn check(&self, program: &Validated<Program>) -> Result<(), Error> {
         let unsupported = |needed: String, available: String| Err(Error::Unsupported { needed, available });
         let mut types: Vec<Type> = program.memories().values().map(|memory| memory.element.value_type()).collect();

@@ -1,4 +1,4 @@
-//! Devices as callers see them.
+//! Devices as callers see them: compilation, dispatch, submission and memory accounting.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::cache::{Compiled, Key, Recent};
 use crate::{Cache, Capabilities, DeviceKind, Error, Telemetry, Unacknowledged, Work, trace};
 
-/// An open device. Clones are the same device; several threads may use it at once.
+/// An open device. Clones share the device; threads may use it concurrently.
 #[derive(Clone)]
 pub struct Device {
     core: Arc<Core>,
@@ -26,7 +26,7 @@ pub struct Device {
     profile: optimizer::Profile,
 }
 
-/// What the clones of a device and its buffers share.
+/// State shared by the clones of a device and its buffers.
 pub(crate) struct Core {
     pub(crate) backend: Box<dyn backend::Device>,
     pub(crate) pool: Lock<Pool>,
@@ -34,25 +34,25 @@ pub(crate) struct Core {
     pub(crate) used: AtomicU64,
     /// High-water mark of `used` since the device was opened or the mark was reset.
     pub(crate) peak: AtomicU64,
-    /// How often the device was lost.
+    /// Number of losses of the device.
     generation: AtomicU64,
-    /// The programs that were compiled last.
+    /// Recently compiled programs.
     recent: Lock<Recent>,
-    /// What optimized programs depend on in the backend.
+    /// Backend properties that optimized programs depend on.
     fingerprint: String,
     submissions: Lock<Submissions>,
-    /// The turn to submit.
+    /// Serializes submissions.
     turn: Lock<()>,
 }
 
-/// What was submitted. A device executes submissions in order, so that one that is done acknowledges those before it.
+/// Pending submissions. A device executes submissions in order, so a completed one acknowledges all earlier ones.
 #[derive(Default)]
 struct Submissions {
     count: u64,
     unacknowledged: VecDeque<Unacknowledged>,
 }
 
-/// A mutex that does not care whether somebody panicked: what it guards is consistent between any two statements.
+/// A mutex that ignores poisoning: the guarded state is consistent between any two statements.
 pub(crate) struct Lock<T>(Mutex<T>);
 
 impl<T> Lock<T> {
@@ -66,7 +66,7 @@ impl Core {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Every buffer of the device is gone.
+    /// Invalidates all buffers of the device.
     pub(crate) fn invalidate(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.pool.lock().clear();
@@ -74,8 +74,8 @@ impl Core {
     }
 
     pub(crate) fn submit(self: &Arc<Self>, commands: Vec<Command>, work: Work) -> Result<Pending, Error> {
-        // Threads that submit at once are numbered in the order in which the backend takes their work. The backend may compile,
-        // which threads that wait do not wait for.
+        // Concurrent submissions are numbered in the order in which the backend receives them. The backend may compile
+        // meanwhile, which does not block waiting threads.
         let _turn = self.turn.lock();
         let ticket = self.backend.submit(commands);
         let mut submissions = self.submissions.lock();
@@ -96,7 +96,7 @@ impl Core {
         }
     }
 
-    /// Notices when the device is lost, whoever is told first, and says what was lost with it.
+    /// Detects the loss of the device, on whichever call reports it, and lists the unacknowledged submissions.
     pub(crate) fn observe<T>(&self, mut result: Result<T, Error>) -> Result<T, Error> {
         if let Err(Error::DeviceLost { unacknowledged, .. }) = &mut result {
             unacknowledged.extend(self.submissions.lock().unacknowledged.iter().cloned());
@@ -106,7 +106,7 @@ impl Core {
     }
 }
 
-/// A batch that was submitted, and whose completion can be taken once.
+/// A submitted batch, whose completion can be taken once.
 pub(crate) struct Pending {
     core: Arc<Core>,
     /// `None` after the completion was taken.
@@ -115,7 +115,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Waits until the batch is done, or for a time; `None` if it is not done by then.
+    /// Waits for the batch, optionally with a timeout; `None` after the timeout.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<Completion, Error>> {
         let Some(ticket) = &mut self.ticket else { return Some(Err(Error::AlreadyTaken)) };
         let result = ticket.wait(timeout)?;
@@ -126,7 +126,7 @@ impl Pending {
         Some(self.core.observe(result))
     }
 
-    /// Waits until the batch is done.
+    /// Waits for the batch.
     pub(crate) fn wait_on(&mut self) -> Result<Completion, Error> {
         loop {
             if let Some(result) = self.wait(None) {
@@ -142,52 +142,52 @@ impl Pending {
     }
 }
 
-/// A program prepared for a device. Clones share it.
+/// A program compiled for a device. Clones share it.
 #[derive(Clone)]
 pub struct Kernel(Arc<Prepared>);
 
 struct Prepared {
     core: Arc<Core>,
-    /// As it is run: optimized.
+    /// Optimized program, as executed.
     program: Validated<Program>,
     kernel: Arc<dyn backend::Kernel>,
     name: Arc<str>,
-    /// The operation under which its dispatches are recorded: that of the program before it was optimized.
+    /// Operation under which dispatches are recorded: that of the unoptimized program.
     entry_op: Option<Arc<str>>,
     compilation: Compilation,
 }
 
-/// How a kernel came about.
+/// Record of a kernel's compilation.
 #[derive(Clone, Debug)]
 pub struct Compilation {
-    /// Where its program comes from.
+    /// Origin of the executed program.
     pub origin: Origin,
-    /// For each pass, whether it was selected and why; empty on devices that run programs as they are written.
+    /// Decision about each pass; empty on devices that do not optimize.
     pub decisions: Vec<optimizer::Decision>,
-    /// What the passes did, if they ran for this device: what comes from disk comes without it.
+    /// Report of the passes, if they ran for this device; programs from disk have none.
     pub report: Option<Arc<optimizer::Report>>,
-    /// The reason why the device executes it in a slower way than others, such as without machine code. Objects count with the lengths
-    /// that they are declared or [compiled for](Device::compile_for) with; [`Dispatch::fallback`] has those of the buffers.
+    /// Reason for slow execution, such as missing machine code. Objects are assumed to have the lengths that they are
+    /// declared or [compiled for](Device::compile_for) with; [`Dispatch::fallback`] uses those of the buffers.
     pub fallback: Option<String>,
 }
 
-/// Where the program of a kernel comes from.
+/// Origin of the program of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It is the caller's.
+    /// Unoptimized, as given by the caller.
     AsWritten,
-    /// It was optimized now.
+    /// Optimized by this compile.
     Optimized,
-    /// The device has compiled it before.
+    /// Compiled by the device before.
     Memory,
-    /// It was optimized before, perhaps by another process, and kept in the [`Cache`].
+    /// Optimized before, possibly by another process, and loaded from the [`Cache`].
     Disk,
 }
 
-/// A program that is ready for the backend, where it comes from, and what the passes did if they ran.
+/// Origin and program, and the report of the passes if they ran.
 type Optimized = (Origin, Validated<Program>, Option<Arc<optimizer::Report>>);
 
-/// A program as a device executes it.
+/// Result of optimizing a program for a device.
 struct Form {
     key: Key,
     program: Validated<Program>,
@@ -199,21 +199,21 @@ struct Form {
 }
 
 impl Kernel {
-    /// The program as it is run. Callers bind it as they would bind the one it was made from.
+    /// The program as executed. Its objects are bound like those of the original one.
     pub fn program(&self) -> &Validated<Program> {
         &self.0.program
     }
 
-    /// How it came about.
+    /// Record of the compilation.
     pub fn compilation(&self) -> &Compilation {
         &self.0.compilation
     }
 
-    /// Binds the objects of the program by name, under the default limits.
+    /// Binds the objects of the program by name, with default limits.
     ///
     /// # Errors
-    /// The arguments do not fit the program, or are more than the device can bind; the grid is too large, or not three u32; a buffer
-    /// is another device's.
+    /// The arguments do not fit the program, or exceed the binding limits of the device; the grid is too large, or not
+    /// three u32; a buffer belongs to another device.
     pub fn dispatch<'n>(
         &self,
         grid: Grid,
@@ -255,8 +255,7 @@ impl From<&Buffer> for Argument {
     }
 }
 
-/// One run of a kernel, whose arguments and grid were checked when [`Kernel::dispatch`] made it. It may be submitted any number of
-/// times.
+/// A validated execution of a kernel, with its arguments and grid. It may be submitted any number of times.
 #[derive(Clone)]
 pub struct Dispatch {
     kernel: Kernel,
@@ -271,15 +270,14 @@ impl Dispatch {
         &self.kernel
     }
 
-    /// The same dispatch under other limits.
+    /// Replaces the limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Dispatch {
         self.limits = limits;
         self
     }
 
-    /// The reason why the device executes this dispatch in a slower way than others, such as for an object that is too long for machine
-    /// code.
+    /// Reason for slow execution of this dispatch, such as an object too long for machine code.
     pub fn fallback(&self) -> Option<String> {
         let length = |id| match self.arguments.get(id)? {
             launch::Argument::Buffer(buffer) => Some(u64::from(buffer.len())),
@@ -288,12 +286,12 @@ impl Dispatch {
         self.kernel.0.kernel.fallback(&length)
     }
 
-    /// Bytes of the buffers bound.
+    /// Bytes of the bound buffers.
     fn bytes(&self) -> u64 {
         self.arguments.buffers().map(|(_, buffer)| buffer.as_slice().bytes).sum()
     }
 
-    /// The command of the backend.
+    /// Backend command of the dispatch.
     fn launch(&self, core: &Arc<Core>) -> Result<Launch, Error> {
         let Prepared { core: of, program, kernel, .. } = &*self.kernel.0;
         if !Arc::ptr_eq(of, core) {
@@ -309,14 +307,14 @@ impl Dispatch {
     }
 }
 
-/// Bytes on a device.
+/// Memory statistics of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryFigures {
-    /// In buffers.
+    /// Allocated by buffers.
     pub used: u64,
-    /// Kept for buffers to come.
+    /// Kept in the pool for later buffers.
     pub pooled: u64,
-    /// In all, if that is known.
+    /// Total memory, if known.
     pub total: Option<u64>,
 }
 
@@ -324,7 +322,7 @@ impl Device {
     /// Opens the device of a backend.
     ///
     /// # Errors
-    /// There is none, or it cannot be used.
+    /// There is no such device, or it cannot be opened.
     pub fn open(backend: &dyn backend::Backend) -> Result<Device, Error> {
         let _span = tracing::info_span!("open", backend = backend.name()).entered();
         let device = backend.open()?;
@@ -339,7 +337,7 @@ impl Device {
             submissions: Lock(Mutex::default()),
             turn: Lock(Mutex::default()),
         };
-        // What defines the meaning of programs runs them as they are.
+        // The oracle executes programs unoptimized, since it defines their semantics.
         let optimizes = !matches!(core.backend.capabilities().kind, DeviceKind::Oracle | DeviceKind::Null);
         Ok(Device {
             core: Arc::new(core),
@@ -350,43 +348,43 @@ impl Device {
         })
     }
 
-    /// The same device, recording its dispatches elsewhere.
+    /// Uses other telemetry for its dispatches.
     #[must_use]
     pub fn with_telemetry(mut self, telemetry: &Arc<Telemetry>) -> Device {
         self.telemetry = telemetry.clone();
         self
     }
 
-    /// The same device, keeping optimized programs for other processes.
+    /// Uses a persistent cache of optimized programs.
     #[must_use]
     pub fn with_cache(mut self, cache: &Arc<Cache>) -> Device {
         self.cache = Some(cache.clone());
         self
     }
 
-    /// The same device, compiling programs as they are written instead of optimizing them.
+    /// The same device without optimization of programs.
     #[must_use]
     pub fn as_written(&self) -> Device {
         Device { optimizes: false, ..self.clone() }
     }
 
-    /// The same device, selecting passes for another sort of programs.
+    /// The same device with another optimization profile.
     #[must_use]
     pub fn with_profile(&self, profile: optimizer::Profile) -> Device {
         Device { profile, ..self.clone() }
     }
 
-    /// What is known of earlier dispatches.
+    /// Records of earlier dispatches.
     pub fn telemetry(&self) -> &Telemetry {
         &self.telemetry
     }
 
-    /// What the device can do.
+    /// Capabilities of the device.
     pub fn capabilities(&self) -> &Capabilities {
         self.core.backend.capabilities()
     }
 
-    /// Bytes in use and in all.
+    /// Memory statistics.
     pub fn memory(&self) -> MemoryFigures {
         MemoryFigures {
             used: self.core.used.load(Ordering::Relaxed),
@@ -401,24 +399,24 @@ impl Device {
         self.core.peak.load(Ordering::Relaxed)
     }
 
-    /// Lowers the high-water mark to the bytes that are in use now.
+    /// Resets the high-water mark to the bytes currently in use.
     pub fn reset_peak_bytes(&self) {
         self.core.peak.store(self.core.used.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Prepares a program: optimizes it, harder if its dispatches have taken long, and hands it to the backend. What was
-    /// done before is not done again.
+    /// Compiles a program: optimizes it, harder if its dispatches have taken long, and passes it to the backend. Uses
+    /// the caches.
     ///
     /// # Errors
-    /// The device lacks something that it needs.
+    /// The device does not support the program.
     pub fn compile(&self, program: &Validated<Program>) -> Result<Kernel, Error> {
         self.compile_for(program, &[])
     }
 
-    /// Prepares a program for objects of these lengths, in elements: they decide which passes are worth their time.
+    /// Compiles a program for objects of these lengths, in elements, which influence the selection of passes.
     ///
     /// # Errors
-    /// The device lacks something that it needs.
+    /// The device does not support the program.
     pub fn compile_for(&self, program: &Validated<Program>, lengths: &[(MemId, u64)]) -> Result<Kernel, Error> {
         let _span = tracing::info_span!("compile", program = program.name()).entered();
         let Form { key, program: optimized, origin, decisions, report, kernel } = self.form(program, lengths)?;
@@ -443,10 +441,10 @@ impl Device {
         Ok(Kernel(Arc::new(Prepared { core, program: optimized, kernel, name, entry_op, compilation })))
     }
 
-    /// The program that [`compile`](Device::compile) hands to the backend.
+    /// The program that [`compile`](Device::compile) passes to the backend.
     ///
     /// # Errors
-    /// The device lacks something that it needs.
+    /// The device does not support the program.
     pub fn optimized(&self, program: &Validated<Program>) -> Result<Validated<Program>, Error> {
         Ok(self.form(program, &[])?.program)
     }
@@ -475,23 +473,23 @@ impl Device {
         optimizer::plan(program, &request)
     }
 
-    /// What its programs are optimized for.
+    /// Optimization profile.
     pub fn profile(&self) -> optimizer::Profile {
         self.profile
     }
 
-    /// The device as the optimizer sees it.
+    /// Device properties for the optimizer.
     pub fn target(&self) -> optimizer::Target {
         let kind = self.capabilities().kind;
         optimizer::Target {
-            // A processor keeps workgroup memory in the same caches as storage.
+            // On a processor, workgroup memory is in the same caches as storage.
             scratchpad: kind == DeviceKind::Gpu,
-            // The compilers of graphics drivers unroll, and know how much of it pays on their device.
+            // GPU driver compilers unroll loops themselves, with knowledge of the device.
             loops_as_written: !matches!(kind, DeviceKind::Gpu | DeviceKind::SoftwareGpu),
         }
     }
 
-    /// Takes an optimized program from the cache, or runs the passes and puts it there.
+    /// Loads an optimized program from the cache, or runs the passes and stores it.
     fn optimize(
         &self,
         program: &Validated<Program>,
@@ -513,25 +511,26 @@ impl Device {
                 (Origin::Optimized, optimized, Some(report))
             }
         };
-        // A pass may use a little more of something than the program did; where that is too much, the program stays as it is.
+        // Passes may increase resource usage slightly; if that exceeds the limits of the device, the program stays
+        // unoptimized.
         match self.capabilities().check(&optimized) {
             Ok(()) => Ok((origin, optimized, report)),
             Err(_) => Ok((Origin::AsWritten, program.clone(), report)),
         }
     }
 
-    /// A buffer of zeros.
+    /// Allocates a zeroed buffer.
     ///
     /// # Errors
-    /// There is not that much memory.
+    /// Not enough memory is available.
     pub fn allocate(&self, element: Element, length: u64) -> Result<Buffer, Error> {
         Buffer::new(&self.core, element, length, false)
     }
 
-    /// A buffer with these contents, which are whole elements.
+    /// Allocates a buffer with contents, which must be whole elements.
     ///
     /// # Errors
-    /// They are not, or there is not that much memory.
+    /// The length is not a multiple of the element size, or not enough memory is available.
     pub fn upload(&self, element: Element, bytes: &[u8]) -> Result<Buffer, Error> {
         let size = element.size();
         if !bytes.len().is_multiple_of(size) {
@@ -543,18 +542,18 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Submits dispatches, to be executed one after the other. It does not wait for them.
+    /// Submits dispatches for execution in order, without blocking.
     ///
     /// # Errors
-    /// A dispatch is not possible; then none of them is executed.
+    /// A dispatch is invalid; then none of them is executed.
     pub fn submit(&self, dispatches: &[Dispatch]) -> Result<Submission, Error> {
         self.clear_and_submit(&[], dispatches)
     }
 
-    /// The same, in a submission that fills buffers with zeros first.
+    /// Like [`submit`](Device::submit), but zeroes buffers first, in the same submission.
     ///
     /// # Errors
-    /// A dispatch is not possible, or a buffer is another device's; then nothing is done.
+    /// A dispatch is invalid, or a buffer belongs to another device; then nothing is executed.
     pub fn clear_and_submit(&self, cleared: &[&Buffer], dispatches: &[Dispatch]) -> Result<Submission, Error> {
         let _span = tracing::info_span!("submit", launches = dispatches.len()).entered();
         let ranges = cleared.iter().map(|buffer| buffer.on(&self.core, "buffer").and_then(|_| buffer.live("buffer")));
@@ -571,16 +570,17 @@ impl Device {
     /// Runs one dispatch and waits for it.
     ///
     /// # Errors
-    /// The dispatch is not possible, or the device was lost.
+    /// The dispatch is invalid, or the device was lost.
     pub fn run(&self, dispatch: &Dispatch) -> Result<Report, Error> {
         let mut reports = self.submit(std::slice::from_ref(dispatch))?.wait()?;
-        reports.pop().ok_or(Error::Backend { backend: "device", reason: "a dispatch gave no report".into() })
+        reports.pop().ok_or(Error::Backend { backend: "device", reason: "a dispatch returned no report".into() })
     }
 
-    /// A whole job: compiles a program, uploads its inputs, runs it and waits, and puts the results back into the inputs.
+    /// Runs a complete job: compiles a program, uploads its inputs, runs it, waits, and downloads the results into the
+    /// inputs.
     ///
     /// # Errors
-    /// The program or its arguments do not fit, or the device was lost.
+    /// The program or its arguments are invalid, or the device was lost.
     pub fn execute(
         &self,
         program: &Validated<Program>,
@@ -608,7 +608,7 @@ impl Device {
             arguments.push((name, argument));
         }
         let report = self.run(&kernel.dispatch(grid.widen(), arguments)?.limits(limits))?;
-        // After a deadline the contents are unspecified, and a device may be busy with the dispatch for long.
+        // After a deadline the contents are unspecified, and the device may be busy with the dispatch for long.
         if !matches!(report.outcome, Outcome::DeadlinePassed { .. }) {
             for (position, buffer) in buffers {
                 inputs.buffers[position] = buffer.read()?;
@@ -618,42 +618,42 @@ impl Device {
     }
 }
 
-/// Dispatches that were submitted.
+/// Submitted dispatches.
 pub struct Submission {
     pending: Pending,
-    /// The operation that each dispatch is recorded under, and the bytes bound to it.
+    /// Operation under which each dispatch is recorded, and the bytes bound to it.
     launched: Vec<(Option<Arc<str>>, u64)>,
     telemetry: Arc<Telemetry>,
 }
 
 impl Submission {
-    /// Its number among the submissions of the device, by which [`Error::DeviceLost`] speaks of it.
+    /// Sequence number among the submissions of the device, as used in [`Error::DeviceLost`].
     pub fn number(&self) -> u64 {
         self.pending.number
     }
 
-    /// Waits until all dispatches are done, and returns a report for each.
+    /// Waits for all dispatches, and returns a report for each.
     ///
     /// # Errors
-    /// The submission was cancelled, the device was lost, or the reports were taken before.
+    /// The submission was cancelled, the device was lost, or the reports were already taken.
     pub fn wait(mut self) -> Result<Vec<Report>, Error> {
         let _span = tracing::info_span!("wait").entered();
         let result = self.pending.wait_on();
         self.record(result)
     }
 
-    /// Waits for a time; `None` if the dispatches are not done by then. The reports are given once.
+    /// Waits with a timeout; `None` after it. Returns the reports once.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<Vec<Report>, Error>> {
         let result = self.pending.wait(Some(timeout))?;
         Some(self.record(result))
     }
 
-    /// Asks for the submission to be given up. Waiting then gives [`Error::Cancelled`], unless it was done already.
+    /// Requests cancellation. Waiting then returns [`Error::Cancelled`], unless the submission was already done.
     pub fn cancel(&mut self) {
         self.pending.cancel();
     }
 
-    /// Remembers what the dispatches took.
+    /// Records the times of the dispatches.
     fn record(&self, result: Result<Completion, Error>) -> Result<Vec<Report>, Error> {
         let reports = result?.reports;
         if trace::listens() {

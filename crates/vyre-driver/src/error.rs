@@ -1,60 +1,60 @@
-//! The one error of this crate.
+//! Error type of this crate.
 
 use std::sync::Arc;
 
 use vyre_foundation::error_table;
 
-/// A submission of which it is not known whether it was executed, or how far.
+/// A submission whose completion is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unacknowledged {
-    /// Its number: submissions of a device are counted, those that buffers make included.
+    /// Sequence number among all submissions of the device, including those of buffer operations.
     pub submission: u64,
-    /// What it was.
+    /// Its work.
     pub work: Work,
 }
 
-/// What a submission does.
+/// Work of a submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Runs these kernels.
+    /// Launches of these kernels.
     Launches(Vec<Arc<str>>),
-    /// Writes to a buffer.
+    /// Write to a buffer.
     Write,
-    /// Fills a buffer with zeros.
+    /// Zeroing of a buffer.
     Clear,
-    /// Reads a buffer.
+    /// Read of a buffer.
     Read,
 }
 
-/// Reason why a file that was kept for later processes cannot be used.
+/// Damage of a cache file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
-    /// A name that is not the key of such contents.
-    #[error("its name is not that of a {0}")]
+    /// The file name is not a key.
+    #[error("the file name is not the key of a {0}")]
     Name(&'static str),
     /// Error of the operating system.
     #[error("{0}")]
     Io(String),
-    /// A file that ends early.
-    #[error("it is cut off")]
+    /// The file is truncated.
+    #[error("the file is truncated")]
     CutOff,
-    /// Contents that do not have their checksum.
-    #[error("it is damaged: its checksum is another")]
+    /// The contents do not match their checksum.
+    #[error("the file is damaged: checksum mismatch")]
     Checksum,
-    /// A file of another version of the format.
-    #[error("it is of another version")]
+    /// The file has another format version.
+    #[error("the file has another format version")]
     Version,
-    /// A program that is not the one that is looked for.
-    #[error("it was made of another program, with other passes or by another optimizer")]
+    /// The entry has another key.
+    #[error("the entry was made of another program, with other passes or by another optimizer")]
     Key,
-    /// A module of no program, or of several.
-    #[error("it is not one program")]
+    /// The module does not contain exactly one program.
+    #[error("the module does not contain exactly one program")]
     ProgramCount,
-    /// Another number of places in sources than the program has.
-    #[error("it does not say where everything was written")]
+    /// The number of spans does not match the program.
+    #[error("the number of source positions does not match the program")]
     Places,
-    /// Contents that cannot be decoded, or are not valid.
+    /// Contents that cannot be decoded, or are invalid.
     #[error("{0}")]
     Contents(Box<vyre_foundation::Error>),
 }
@@ -72,230 +72,232 @@ impl From<vyre_foundation::Error> for Damage {
 }
 
 error_table! {
-    /// What can go wrong between a validated program and its results.
+    /// Errors between a validated program and its results.
     #[derive(Clone, Debug, PartialEq)]
     pub enum Error wraps {
-        /// An argument, a grid or a program that is wrong in itself.
+        /// Invalid argument, grid or program.
         Foundation(#[from] error: vyre_foundation::Error) message("{0}"), code error.code(), help error.help();
     };
 
-    /// The device lacks something that the program needs.
+    /// The device does not support the program.
     D001 Unsupported {
-        /// What is needed.
+        /// Requirement of the program.
         needed: String,
-        /// What there is.
+        /// What the device offers.
         available: String,
     } ("the device has {available}, but the program needs {needed}"),
     help "use another device (`vyre devices` lists them), or change the program";
 
-    /// No backend of this name.
+    /// Unknown device name.
     D002 NoSuchDevice {
-        /// The name that was given.
+        /// Given name.
         name: String,
-        /// The names there are.
+        /// Names of available devices.
         known: Vec<String>,
-    } ("there is no device named `{name}`"), help format!("there are: {}", known.join(", "));
+    } ("there is no device named `{name}`"), help format!("available devices: {}", known.join(", "));
 
-    /// The backend found nothing to run on.
+    /// The backend found no usable device.
     D003 NoAdapter {
         /// The backend.
         backend: &'static str,
-        /// What it found, and what would help.
+        /// What it found, and how to fix it.
         reason: String,
-    } ("{backend} has no device: {reason}"), help "`--device cpu` needs no driver";
+    } ("{backend} has no device: {reason}"), help "use `--device cpu`, which needs no driver";
 
-    /// A buffer or kernel of another device.
+    /// A buffer or kernel belongs to another device.
     D004 Foreign {
         /// The argument, or the name of the kernel.
         name: String,
-    } ("`{name}` belongs to another device"), help "use buffers and kernels with the device that made them";
+    } ("`{name}` belongs to another device"), help "use buffers and kernels only with the device that created them";
 
-    /// A buffer of a device that was lost since.
+    /// The device of a buffer was lost.
     D005 Stale {
         /// The argument.
         name: String,
     } ("`{name}` was lost with its device"), help "upload the data again";
 
-    /// A kernel of a computation did not run to its end, so that there is no result.
+    /// A kernel of a computation did not complete, so there is no result.
     D033 Stopped {
         /// The kernel.
         kernel: String,
-        /// How it ended.
+        /// Its outcome.
         outcome: String,
-    } ("`{kernel}` did not run to its end: {outcome}"),
+    } ("`{kernel}` did not complete: {outcome}"),
     help "this device allows too few loop trips: use another one, such as `cpu`";
 
-    /// More memory than there is.
+    /// Not enough memory.
     D006 OutOfMemory {
-        /// How much was asked for.
+        /// Requested bytes.
         requested: u64,
-        /// How much there is.
+        /// Available bytes.
         available: u64,
     } ("{requested} bytes cannot be allocated: {available} are available"),
     help "free buffers, or work in smaller pieces";
 
-    /// A range that reaches beyond its buffer.
+    /// A range is out of bounds of its buffer.
     D007 OutOfRange {
         /// First element.
         start: u64,
         /// One past the last element.
         end: u64,
-        /// Elements there are.
+        /// Number of elements.
         length: u64,
-    } ("elements {start}..{end} are outside of a buffer of {length}"), help "use a range inside the buffer";
+    } ("elements {start}..{end} are out of bounds: the buffer has {length} elements"),
+    help format!("use a range within 0..{length}");
 
-    /// Contents that are not as long as the buffer that they replace.
+    /// The length of new contents differs from the buffer's.
     D027 WriteLength {
-        /// Bytes that were given.
+        /// Given bytes.
         given: u64,
         /// Element type of the buffer.
         element: vyre_foundation::ir::Element,
-        /// Elements of the buffer.
+        /// Number of elements of the buffer.
         length: u32,
     } ("{given} bytes cannot replace the {} bytes of [{element}; {length}]", u64::from(*length) * element.size() as u64),
     help "write all elements at once, or write to a part of the buffer: `buffer.slice(0..n)`";
 
-    /// A number of bytes that is not a multiple of the size of an element.
+    /// A number of bytes is not a multiple of the element size.
     D026 ElementSize {
         /// Bytes of an element.
         size: usize,
-        /// Bytes of the buffer, or before it.
+        /// Bytes of the buffer, or offset of its start.
         bytes: u64,
-    } ("{bytes} bytes are not a multiple of elements of {size} bytes"),
+    } ("{bytes} bytes are not a multiple of the element size of {size} bytes"),
     help "use a type whose size divides that of the buffer's elements";
 
-    /// An indirect grid needs three u32.
+    /// The buffer of an indirect grid is not three u32.
     D008 IndirectGrid {
-        /// What the buffer holds.
+        /// Type and length of the buffer.
         found: String,
     } ("an indirect grid is three u32, but the buffer has {found}"),
-    help "give a buffer, or a part of one, of three u32";
+    help "pass a buffer of three u32, or a slice: `buffer.slice(0..3)`";
 
-    /// Records of earlier dispatches that cannot be used; nothing of them is.
+    /// The records of earlier dispatches are damaged, and ignored as a whole.
     D013 Hints {
-        /// The file that keeps them.
+        /// File of the records.
         file: std::path::PathBuf,
-        /// What is wrong.
+        /// Its damage.
         reason: Damage,
-    } ("{}: {reason}", file.display()), help "nothing to do: the file is replaced when a program has run";
+    } ("{}: {reason}", file.display()), help "no action needed: the file is replaced after the next run";
 
-    /// A file that should hold an optimized program and does not. It was deleted, and the program optimized again.
+    /// A cached program is damaged. The file was deleted, and the program optimized again.
     D014 CachedProgram {
         /// The file.
         file: std::path::PathBuf,
-        /// What is wrong.
+        /// Its damage.
         reason: Damage,
-    } ("{}: {reason}", file.display()), help "nothing to do: it was deleted, and the program was optimized again";
+    } ("{}: {reason}", file.display()), help "no action needed: the file was deleted, and the program optimized again";
 
-    /// A cache folder that other users may have written to. Nothing in it is used.
+    /// Other users may have written to the cache folder, so it is not used.
     D050 UntrustedFolder {
         /// The folder.
         folder: std::path::PathBuf,
-        /// The condition that it fails.
+        /// Failed condition.
         reason: crate::private_folder::Distrust,
     } ("the cache folder {} is not used: {reason}", folder.display()),
     help reason.help(folder);
 
-    /// Launches are planned for a budget of nothing.
-    D015 ZeroBudget ("a launch may take 0 bytes, which no stage fits"),
-    help "give a budget of at least what the largest stage needs";
+    /// The budget of launches is zero.
+    D015 ZeroBudget ("the budget of a launch is 0 bytes"),
+    help "set a budget of at least the bytes of the largest stage";
 
     /// Two stages of a sequence have the same id.
     D016 DuplicateStage {
         /// The id.
         id: u32,
-    } ("stage {id} is there twice"), help "give every stage of a sequence an id of its own";
+    } ("two stages have the id {id}"), help "give every stage of a sequence a unique id";
 
-    /// A stage that cannot join a group, and is too large by itself.
+    /// A stage exceeds the budget by itself, and cannot join a group.
     D017 StageOverBudget {
         /// The stage.
         id: u32,
-        /// What it needs.
+        /// Required bytes.
         required: u64,
-        /// What there is.
+        /// Budget in bytes.
         budget: u64,
-    } ("stage {id} needs {required} bytes by itself, but a launch may take {budget}"),
+    } ("stage {id} alone needs {required} bytes, but the budget of a launch is {budget} bytes"),
     help format!("raise the budget to {required} bytes, or split the stage into smaller ones");
 
-    /// Something that a plan needs is too large.
+    /// A plan exceeds its budget.
     D018 OverBudget {
-        /// What it is.
+        /// Exceeding quantity.
         field: &'static str,
-        /// How much is needed.
+        /// Required amount.
         required: u64,
-        /// How much there is.
+        /// Budget.
         budget: u64,
     } ("{field}: {required} are needed, but the budget has {budget}"),
     help format!("raise the budget so that {required} bytes fit, or work in smaller pieces");
 
-    /// A sum of a plan does not fit its type.
+    /// A sum of a plan overflows its type.
     D019 Overflow {
-        /// What is summed up.
+        /// Summed quantity.
         field: &'static str,
-    } ("{field}: the sum is too large to be counted"),
-    help "give the sizes that are meant; those of real devices can be counted";
+    } ("{field}: the sum overflows"),
+    help "check the sizes that were passed: those that fit a device do not overflow";
 
-    /// There is no memory to make a plan in.
+    /// Not enough host memory for a plan.
     D020 Reservation {
-        /// What the memory is for.
+        /// Entries to allocate.
         field: &'static str,
-        /// How many there are to be.
+        /// Requested number of entries.
         requested: usize,
-    } ("{field}: there is no memory for {requested} of them"), help "plan fewer at a time, or free memory";
+    } ("{field}: not enough host memory for {requested} entries"),
+    help "plan fewer at a time, or free memory";
 
-    /// A dependency of a wave that does not exist.
+    /// A dependency names a wave that does not exist.
     D021 UnknownWave {
-        /// The wave that comes first.
+        /// Predecessor.
         before: usize,
-        /// The wave that waits.
+        /// Successor.
         after: usize,
-        /// How many there are.
+        /// Number of waves.
         wave_count: usize,
     } ("wave {after} depends on wave {before}, but the waves are 0..{wave_count}"),
     help match wave_count {
-        0 => "leave out dependencies where there are no waves".to_owned(),
+        0 => "remove the dependency: there are no waves".to_owned(),
         count => format!("use waves up to {}, or raise their count", count - 1),
     };
 
-    /// A wave waits for itself.
+    /// A wave depends on itself.
     D022 SelfDependency {
         /// The wave.
         wave: usize,
-    } ("wave {wave} depends on itself"), help "leave out this dependency";
+    } ("wave {wave} depends on itself"), help "remove this dependency";
 
-    /// Waves wait for each other.
+    /// The dependencies of waves have a cycle.
     D023 Cycle {
-        /// How many.
+        /// Number of waves on cycles or behind them.
         unscheduled: usize,
-    } ("{unscheduled} waves can never begin: they wait for each other, or for others that do"),
-    help "leave out a dependency of every cycle";
+    } ("the dependencies have a cycle: {unscheduled} waves can never start"),
+    help "remove a dependency from every cycle";
 
-    /// The results of a submission are given once.
-    D012 AlreadyTaken ("the results were taken before"), help "keep the results that `wait_timeout` or `poll` gave";
+    /// The results of a submission were already taken.
+    D012 AlreadyTaken ("the results were already taken"), help "keep the results that `wait_timeout` or `poll` returned";
 
     /// The submission was cancelled before it was done.
     D009 Cancelled ("the submission was cancelled"), help "submit it again";
 
-    /// The device is gone; what was not acknowledged is lost.
+    /// The device was lost, with all unacknowledged submissions.
     D010 DeviceLost {
-        /// What the device said.
+        /// Reason given by the device.
         reason: String,
-        /// What was submitted and not known to be done when the loss was noticed, in order.
+        /// Submissions not known to be completed when the loss was detected, in order.
         unacknowledged: Vec<Unacknowledged>,
-    } ("the device was lost: {reason}"), help "open the device again and upload the data again";
+    } ("the device was lost: {reason}"), help "open the device and upload the data again";
 
-    /// A device that was opened before `fork`, used in the child process.
+    /// A device opened before `fork` was used in the child process.
     D045 Forked {
         /// The backend.
         backend: &'static str,
     } ("the device {backend} was opened before `fork`, and its threads are in the parent process only"),
     help "open a device in the child process, or call `exec` in it";
 
-    /// A backend failed in a way that is not the caller's fault.
+    /// A backend failed, through no fault of the caller.
     D011 Backend {
         /// The backend.
         backend: &'static str,
-        /// What it said.
+        /// Reason given by the backend.
         reason: String,
     } ("{backend} failed: {reason}"), help "this may be a bug in vyre or in a driver: please report it";
 }

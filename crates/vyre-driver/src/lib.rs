@@ -1,18 +1,18 @@
-//! Devices: what a backend implements, and what a caller uses.
+//! Device layer: the backend interface, and devices, buffers and submissions for callers.
 //!
-//! A [`Registry`] knows the [`backend::Backend`]s that a program was linked with; [`Registry::open`] turns one into a
-//! [`Device`]. The caller compiles [`Kernel`]s, allocates [`Buffer`]s and submits [`Dispatch`]es; a [`Submission`] is waited
-//! for and gives a report for each dispatch.
+//! A [`Registry`] holds the [`backend::Backend`]s that an application lists; [`Registry::open`] opens one as a
+//! [`Device`]. The caller compiles [`Kernel`]s, allocates [`Buffer`]s and submits [`Dispatch`]es; a [`Submission`]
+//! returns a report for each dispatch.
 //!
-//! On the way to a backend, a program is [optimized](vyre_foundation::optimizer), with what [`Telemetry`] knows of earlier
-//! dispatches. A program that was optimized before is not optimized again: a device remembers what it compiled last, and a [`Cache`]
-//! keeps optimized programs for other processes, in a [`PrivateFolder`].
+//! Before it reaches a backend, a program is [optimized](vyre_foundation::optimizer), guided by the [`Telemetry`] of
+//! earlier dispatches. Optimized programs are cached: a device remembers recent compiles in memory, and a [`Cache`] in
+//! a [`PrivateFolder`] shares them between processes.
 //!
-//! What is launched together, in which order and in how much memory is [planned](plan).
+//! Fusion groups, their order and their memory are [planned](plan).
 //!
-//! Everything a caller can get wrong is checked here, once for all devices, before a backend sees it: names, types and lengths
-//! of arguments, overlaps, grids, buffers of other or lost devices, types that a device does not have. A backend implements
-//! the five functions of [`backend::Device`] and may rely on all of that.
+//! All mistakes of callers are detected here, once for all devices, before a backend sees them: names, types and
+//! lengths of arguments, overlaps, grids, buffers of other or lost devices, unsupported types. A backend implements the
+//! functions of [`backend::Device`] and relies on these checks.
 
 pub mod atomic_file;
 pub mod backend;

@@ -1,11 +1,11 @@
-//! Reading of files, pipes and decoders whose length an attacker chooses: at most a limit, into memory whose allocation can fail.
+//! Bounded reads from files, pipes and decoders of untrusted length, into memory whose allocation can fail.
 //!
-//! [`Read::read_to_end`] does not do: it aborts the process where a small read finds the buffer full and memory used up.
+//! [`Read::read_to_end`] does not suffice: it aborts the process if memory runs out while its buffer grows.
 
 use std::io::{self, ErrorKind, Read};
 
-/// Reads to the end, or the first `limit` bytes. `expected` is the number of bytes if that is known, or 0; `then` is called after each
-/// piece with the number of bytes so far.
+/// Reads to the end, or the first `limit` bytes. `expected` is the number of bytes if known, or 0; `then` is called
+/// after each piece with the number of bytes so far.
 ///
 /// # Errors
 /// Those of `from`, and [`ErrorKind::OutOfMemory`].

@@ -1,4 +1,4 @@
-//! A device that does nothing: policies are tested with it.
+//! Null device, for tests of policies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::{Capabilities, DeviceKind, Error};
 /// The null backend. Its kernels complete at once and write nothing; its memory reads as zeros.
 #[derive(Clone, Debug, Default)]
 pub struct Null {
-    /// How much memory the device claims to have.
+    /// Reported memory size.
     pub memory_bytes: Option<u64>,
 }
 
@@ -70,7 +70,7 @@ impl Device for NullDevice {
     }
 }
 
-/// A batch that was done before its ticket was made.
+/// Ticket of a batch that is already done.
 pub(crate) struct Done(pub(crate) Option<Result<Completion, Error>>);
 
 impl Ticket for Done {

@@ -1,4 +1,4 @@
-//! The oracle as a device: what other devices are compared with.
+//! The oracle as a device: the reference for all other devices.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -12,10 +12,10 @@ use crate::backend::{Backend, Command, Completion, Contents, Device, Groups, Ker
 use crate::null::Done;
 use crate::{Capabilities, DeviceKind, Error};
 
-/// The oracle backend. It is slow, has every feature, and is right by definition.
+/// The oracle backend: slow, complete, and correct by definition.
 #[derive(Clone, Copy, Debug)]
 pub struct Oracle {
-    /// Lanes of a subgroup. To compare a device with the oracle, give it the device's size.
+    /// Number of lanes of a subgroup. For comparisons, use that of the other device.
     pub subgroup_size: u32,
 }
 
@@ -31,7 +31,7 @@ impl Backend for Oracle {
     }
 
     fn description(&self) -> &'static str {
-        "the interpreter that defines what programs mean"
+        "the interpreter that defines the semantics"
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
@@ -44,7 +44,7 @@ impl Backend for Oracle {
 
 struct OracleDevice {
     capabilities: Capabilities,
-    /// Commands of different threads take turns.
+    /// Serializes commands of different threads.
     executing: Mutex<()>,
 }
 
@@ -122,7 +122,7 @@ impl OracleDevice {
                 launch::Grid::Groups(std::array::from_fn(word)).groups(program.workgroup_size())?
             }
         };
-        // The interpreter wants its buffers in one list. Objects may be parts of the same memory.
+        // The interpreter takes distinct buffers. Objects may be parts of the same memory.
         let mut memories: Vec<&Arc<dyn Memory>> = Vec::new();
         let Ok(arguments) = launch.arguments.try_map(|id, range| {
             let known = memories.iter().position(|known| Arc::ptr_eq(known, &range.memory));

@@ -1,14 +1,15 @@
-//! Private folders: the trust boundary of everything that is cached on disk.
+//! Private folders: the trust boundary of the disk caches.
 //!
-//! A cache entry decides which program runs or which graph is searched, and its checksum can be computed by anyone. So entries are
-//! believed only because no other user can have written them: the folder belongs to the user of the process, gives no write
-//! permission to group or others, and is not a symbolic link. A folder is created with mode 0700; one that others may read, but
-//! not write, is accepted, as OpenSSH accepts it for `~/.ssh`. The conditions are checked when a folder is opened and before each
-//! access, since a folder may be created or replaced in between. A folder above it that everyone can write, and in which everyone can
-//! rename what others made (no sticky bit, unlike `/tmp`), is refused too: there the folder could be replaced between check and access.
+//! A cache entry determines which program runs or which graph is searched, and anyone can compute its checksum. So
+//! entries are trusted only because no other user can have written them: the folder belongs to the user of the process,
+//! grants no write permission to group or others, and is not a symbolic link. A folder is created with mode 0700; one
+//! that others may read, but not write, is accepted, as OpenSSH does for `~/.ssh`. The conditions are checked when a
+//! folder is opened and before each access, since it may be created or replaced in between. A parent folder that
+//! everyone can write and that lacks the sticky bit (unlike `/tmp`) is refused too: there another user could replace
+//! the folder between check and access.
 //!
-//! On systems without Unix permissions only the kind of the file is checked; there, folders of a user are private unless they are
-//! shared on purpose.
+//! On systems without Unix permissions only the kind of the file is checked; there, folders of a user are private by
+//! default.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,9 +20,9 @@ use crate::{Error, atomic_file};
 /// A folder that only the user of this process can write. It is created, with mode 0700, by the first write.
 #[derive(Clone, Debug)]
 pub struct PrivateFolder {
-    /// The folder that was opened.
+    /// Folder that was opened.
     root: PathBuf,
-    /// The folder itself: the root, or a subfolder.
+    /// The folder itself: `root`, or a subfolder.
     path: PathBuf,
 }
 
@@ -39,7 +40,7 @@ impl PrivateFolder {
         }
     }
 
-    /// Creates an empty folder in the system's folder for temporary files, under a name that cannot be predicted.
+    /// Creates an empty folder with an unpredictable name in the system's folder for temporary files.
     ///
     /// # Errors
     /// It cannot be created.
@@ -49,13 +50,13 @@ impl PrivateFolder {
         Ok(PrivateFolder { root: path.clone(), path })
     }
 
-    /// A folder in this one, which need not exist.
+    /// Returns a subfolder, which need not exist.
     #[must_use]
     pub fn subfolder(&self, name: &str) -> PrivateFolder {
         PrivateFolder { root: self.root.clone(), path: self.path.join(name) }
     }
 
-    /// The path. Files below it should be accessed with the functions of this type, which check the folder first.
+    /// Path of the folder. Access files with the functions of this type, which check the folder first.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -97,8 +98,8 @@ impl PrivateFolder {
         fs::remove_file(self.path.join(name))
     }
 
-    /// Deletes the oldest files with this extension until at most `max_bytes` and `max_files` remain, and temporary files of
-    /// processes that were killed.
+    /// Deletes the oldest files with an extension until at most `max_bytes` and `max_files` remain, and temporary files
+    /// of killed processes.
     pub fn evict(&self, extension: &str, max_bytes: u64, max_files: usize) {
         if self.check().is_ok() {
             atomic_file::evict(&self.path, extension, max_bytes, max_files);
@@ -111,42 +112,42 @@ impl PrivateFolder {
     }
 }
 
-/// Reason why other users may have written what is in a folder.
+/// Reason why other users may have written to a folder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Distrust {
     /// A symbolic link.
     #[error("it is a symbolic link")]
     SymbolicLink,
-    /// A file, or something else that is not a folder.
+    /// Not a folder.
     #[error("it is not a folder")]
     NotAFolder,
     /// A folder of another user.
     #[error("it belongs to user {owner}, not to user {user}")]
     Owner {
-        /// Number of its owner.
+        /// User id of its owner.
         owner: u32,
-        /// Number of the user of the process.
+        /// User id of the process.
         user: u32,
     },
     /// A folder with write permission for group or others.
     #[error("other users can write to it: its mode is {mode:04o}")]
     Writable {
-        /// Permissions.
+        /// Mode of the folder.
         mode: u32,
     },
-    /// A folder above it in which every user can replace it.
+    /// A parent folder in which every user can replace the folder.
     #[error("every user can replace it: the mode of {} is {mode:04o}", parent.display())]
     Replaceable {
-        /// The folder above.
+        /// Parent folder.
         parent: PathBuf,
-        /// Its permissions.
+        /// Its mode.
         mode: u32,
     },
 }
 
 impl Distrust {
-    /// Advice on how to get a folder that is used.
+    /// Advice for a folder that is accepted.
     pub(crate) fn help(&self, folder: &Path) -> String {
         match self {
             Distrust::Writable { .. } => format!(
@@ -164,11 +165,11 @@ impl Distrust {
     }
 }
 
-/// Reason why a folder is not used.
+/// Reason for not using a folder.
 enum Refusal {
-    /// It does not exist, or nothing is known of it.
+    /// It does not exist, or cannot be examined.
     Inaccessible(io::Error),
-    /// Others may have written what is in it.
+    /// Other users may have written to it.
     Untrusted(Distrust),
 }
 
@@ -211,7 +212,7 @@ fn check(folder: &Path) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Creates folders for the user alone.
+/// Builder of folders with mode 0700.
 fn builder() -> fs::DirBuilder {
     #[cfg(unix)]
     {
@@ -229,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    /// A path at which nothing is.
+    /// Path without a file.
     fn absent(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("vyre-private-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -292,7 +293,7 @@ mod tests {
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o777)).unwrap();
         let expected = Distrust::Replaceable { parent: fs::canonicalize(&parent).unwrap(), mode: 0o777 };
         assert_eq!(refused(&path), expected);
-        // As the folder for temporary files: only owners rename and delete.
+        // Like the system's folder for temporary files: only owners rename and delete.
         fs::set_permissions(&parent, fs::Permissions::from_mode(0o1777)).unwrap();
         assert!(PrivateFolder::open(&path).is_ok());
         fs::remove_dir_all(&parent).unwrap();
@@ -321,7 +322,7 @@ mod tests {
         fs::write(&link, "").unwrap();
         assert_eq!(refused(&link), Distrust::NotAFolder);
         fs::remove_file(&link).unwrap();
-        // A link that dangles is not a folder to be created, either.
+        // A dangling link is refused, too, not created as a folder.
         symlink(path.join("absent"), &link).unwrap();
         assert_eq!(refused(&link), Distrust::SymbolicLink);
         fs::remove_file(&link).unwrap();

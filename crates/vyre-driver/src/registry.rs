@@ -1,4 +1,4 @@
-//! Which devices there are, and which one is used when the caller does not care.
+//! Registry of backends, and device selection by measured throughput.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,31 +11,31 @@ use vyre_foundation::{Validated, text, validate};
 use crate::backend::Backend;
 use crate::{Cache, Device, DeviceKind, Error, Grid, PrivateFolder, Telemetry, atomic_file};
 
-/// The backends a program was linked with, in the order in which they were registered. Registration is explicit.
+/// Backends of an application, in registration order. Registration is explicit.
 #[derive(Default)]
 pub struct Registry {
     backends: Vec<Box<dyn Backend>>,
-    /// The device to use if the caller names none, and who says so.
+    /// Device to use if the caller names none, and the reason.
     preferred: Option<(String, String)>,
     folder: Option<PrivateFolder>,
     telemetry: Arc<Telemetry>,
     cache: Option<Arc<Cache>>,
 }
 
-/// The device that was chosen, and why.
+/// A selected device, and the reasons.
 pub struct Choice {
-    /// The name of its backend.
+    /// Name of its backend.
     pub name: &'static str,
     /// The device.
     pub device: Device,
-    /// What was said of each backend, in the order of registration.
+    /// Reason for or against each backend, in registration order.
     pub reasons: Vec<(&'static str, String)>,
 }
 
-/// The name that asks for the best device.
+/// Name that requests the best device.
 const AUTO: &str = "auto";
 
-/// The environment variable that names the device if the caller does not.
+/// Environment variable that selects a device if the caller does not.
 const VARIABLE: &str = "VYRE_DEVICE";
 
 impl Registry {
@@ -46,15 +46,15 @@ impl Registry {
         self
     }
 
-    /// Uses this device if the caller names none, whatever the environment says. `origin` is where that is written.
+    /// Selects a device if the caller names none, before the environment. `origin` is the place of the setting.
     #[must_use]
     pub fn prefer(mut self, name: &str, origin: &str) -> Registry {
-        self.preferred = Some((name.into(), format!("{origin} names it")));
+        self.preferred = Some((name.into(), format!("named by {origin}")));
         self
     }
 
-    /// Keeps in a folder what other processes can use: measured throughputs, which hold for a day, what dispatches took,
-    /// and optimized programs.
+    /// Shares data between processes in a folder: measured throughputs, valid for a day, times of dispatches, and
+    /// optimized programs.
     #[must_use]
     pub fn remember(mut self, folder: &PrivateFolder) -> Registry {
         self.folder = Some(folder.clone());
@@ -63,24 +63,24 @@ impl Registry {
         self
     }
 
-    /// The folder in which all programs of a user remember: `$VYRE_CACHE`, `$XDG_CACHE_HOME/vyre`, or `~/.cache/vyre`.
+    /// Folder shared by all programs of a user: `$VYRE_CACHE`, `$XDG_CACHE_HOME/vyre`, or `~/.cache/vyre`.
     pub fn user_folder() -> Option<PathBuf> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let folder = || variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
         variable("VYRE_CACHE").or_else(|| folder().map(|folder| folder.join("vyre")))
     }
 
-    /// What is known of earlier dispatches. The devices of the registry share it.
+    /// Records of earlier dispatches, shared by the devices of the registry.
     pub fn telemetry(&self) -> &Arc<Telemetry> {
         &self.telemetry
     }
 
-    /// Where optimized programs are kept. The devices of the registry share it.
+    /// Cache of optimized programs, shared by the devices of the registry.
     pub fn cache(&self) -> Option<&Cache> {
         self.cache.as_deref()
     }
 
-    /// A device, with what the devices of the registry share.
+    /// A device with the shared state of the registry.
     fn connected(&self, device: Device) -> Device {
         let device = device.with_telemetry(&self.telemetry);
         match &self.cache {
@@ -89,20 +89,20 @@ impl Registry {
         }
     }
 
-    /// Checks that a file keeps throughputs that this version has measured.
+    /// Checks that a file contains throughputs measured by this version.
     pub fn reads_throughputs(file: &Path) -> bool {
         atomic_file::read(file, Record::MAX_BYTES).is_ok_and(|bytes| Record::parse(&bytes).is_some())
     }
 
-    /// The backends.
+    /// Registered backends.
     pub fn backends(&self) -> impl Iterator<Item = &dyn Backend> {
         self.backends.iter().map(|backend| &**backend)
     }
 
-    /// Whether there is a device of the name that the caller, a preference or the environment gives.
+    /// Checks that the device named by the caller, a preference or the environment exists.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`] if there is not.
+    /// [`Error::NoSuchDevice`] if it does not.
     pub fn knows(&self, name: Option<&str>) -> Result<(), Error> {
         let (name, _) = self.wanted(name);
         if name == AUTO { Ok(()) } else { self.backend(&name).map(|_| ()) }
@@ -115,8 +115,8 @@ impl Registry {
         })
     }
 
-    /// Opens the device that the caller names, else the one that is preferred, else the one that the environment variable
-    /// `VYRE_DEVICE` names, else the best one for the program. `auto` asks for the best one explicitly.
+    /// Opens the device named by the caller, else the preferred one, else the one in the environment variable
+    /// `VYRE_DEVICE`, else the best one for the program. `auto` requests the best one explicitly.
     ///
     /// # Errors
     /// There is no such device, or it cannot be opened.
@@ -130,14 +130,14 @@ impl Registry {
         Ok(Choice { name: backend.name(), device, reasons: vec![(backend.name(), by)] })
     }
 
-    /// The name of the device that is asked for, and who asks.
+    /// Requested device name, and the reason.
     fn wanted(&self, name: Option<&str>) -> (String, String) {
         let variable = || std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
         match (name, &self.preferred) {
-            (Some(name), _) => (name.into(), "it was asked for".into()),
+            (Some(name), _) => (name.into(), "named explicitly".into()),
             (None, Some(preferred)) => preferred.clone(),
             (None, None) => {
-                variable().map_or_else(|| (AUTO.into(), String::new()), |name| (name, format!("{VARIABLE} names it")))
+                variable().map_or_else(|| (AUTO.into(), String::new()), |name| (name, format!("named by {VARIABLE}")))
             }
         }
     }
@@ -150,7 +150,7 @@ impl Registry {
         self.choose(Some(name), None).map(|choice| choice.device)
     }
 
-    /// The device with the highest measured throughput of those that can run the program and are made for speed.
+    /// Selects the device with the highest measured throughput among the fast ones that support the program.
     fn best(&self, program: Option<&Validated<Program>>) -> Result<Choice, Error> {
         let mut record = Record::load(self.folder.as_ref());
         let mut reasons = Vec::new();
@@ -169,7 +169,7 @@ impl Registry {
                         record.set(name, Speed::OnRequest);
                         reasons.push((name, ON_REQUEST.into()));
                     }
-                    // A failure is not recorded: the driver may work the next time.
+                    // A failure is not recorded: the driver may work next time.
                     Err(error) => reasons.push((name, error.to_string())),
                 },
             }
@@ -190,7 +190,7 @@ impl Registry {
             });
             match usable {
                 Ok(device) => {
-                    reasons.push((backend.name(), format!("the fastest: {speed}")));
+                    reasons.push((backend.name(), format!("fastest: {speed}")));
                     chosen = Some((backend.name(), self.connected(device)));
                 }
                 Err(error) => reasons.push((backend.name(), error.to_string())),
@@ -208,11 +208,11 @@ impl Registry {
     }
 }
 
-/// What is said of devices that nobody runs for speed.
-const ON_REQUEST: &str = "is used only when asked for";
+/// Reason for devices that are slow by design.
+const ON_REQUEST: &str = "never selected automatically";
 
-/// Opens a backend and measures it, unless it is of a kind that nobody runs for speed. A GPU driver in software is one: it runs
-/// on the processor, which has a device of its own.
+/// Opens and measures a backend, unless its kind is slow by design. That includes software GPU drivers: they run on the
+/// processor, for which there is the device `cpu`.
 fn measured(backend: &dyn Backend) -> Result<Option<(Device, f64)>, Error> {
     let device = Device::open(backend)?;
     match device.capabilities().kind {
@@ -224,7 +224,7 @@ fn measured(backend: &dyn Backend) -> Result<Option<(Device, f64)>, Error> {
     }
 }
 
-/// Steps of integer arithmetic per second, in a small kernel that takes a few milliseconds.
+/// Measured throughput in integer steps per second, of a small kernel that takes a few milliseconds.
 fn throughput(device: &Device) -> Result<f64, Error> {
     const ELEMENTS: u32 = 1 << 16;
     const ROUNDS: u32 = 64;
@@ -246,21 +246,21 @@ fn throughput(device: &Device) -> Result<f64, Error> {
     Ok(f64::from(ELEMENTS * ROUNDS) / best.as_secs_f64().max(1e-9))
 }
 
-/// Throughputs by backend name, in a small text file. Backends that could not be opened or measured are not in it, and a file that
-/// cannot be read counts as empty.
+/// Throughputs by backend name, in a small text file. Backends that could not be opened or measured are absent, and an
+/// unreadable file counts as empty.
 #[derive(Default)]
 struct Record {
     speeds: Vec<(String, Speed)>,
-    /// The file has to be written.
+    /// Unsaved changes.
     changed: bool,
 }
 
-/// Throughput of a backend, as far as it takes part in the choice.
+/// Throughput of a backend.
 #[derive(Clone, Copy)]
 enum Speed {
     /// Steps per second.
     Measured(f64),
-    /// Not measured, because the device is used only when asked for.
+    /// Not measured, because the device is never selected automatically.
     OnRequest,
 }
 
@@ -268,7 +268,7 @@ impl Record {
     const FILE: &str = "throughput";
     const HEADER: &str = concat!("vyre throughput 3, ", env!("CARGO_PKG_VERSION"));
     const MAX_BYTES: u64 = 1 << 16;
-    /// After this time a driver may have been installed or updated.
+    /// Time to live: afterwards a driver may have been installed or updated.
     const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
     fn load(folder: Option<&PrivateFolder>) -> Record {
@@ -310,7 +310,7 @@ impl Record {
             Speed::OnRequest => format!("{name} on-request\n"),
         });
         let text = format!("{}\n{}", Record::HEADER, lines.collect::<String>());
-        // Without the file, the next process measures again.
+        // On failure, the next process measures again.
         let _ = folder.replace(Self::FILE, &[text.as_bytes()]);
     }
 }

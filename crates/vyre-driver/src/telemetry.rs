@@ -1,8 +1,8 @@
-//! What dispatches teach the next compile.
+//! Profile-guided optimization data: records of dispatches and compiles.
 //!
-//! Every device records how long its dispatches took, under the operation that their program came from, and what the passes
-//! did to the programs it compiled. The next compile of a program that takes long is optimized harder. A file keeps the
-//! records for other processes; what is in it only ever prioritizes, so losing it does no harm.
+//! Every device records the times of its dispatches, under the operation that their program came from, and the reports
+//! of the passes. Programs that take long are optimized harder at the next compile. A file keeps the records for other
+//! processes; they only set priorities, so losing them affects no results.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,20 +15,20 @@ use vyre_foundation::optimizer::{Hints, Report};
 
 use crate::{Damage, Error, PrivateFolder, atomic_file};
 
-/// The content hash of a program.
+/// Content hash of a program.
 type Hash = [u8; 32];
 
-/// Programs whose last compile is remembered.
+/// Number of programs whose last report is kept.
 const REPORTS: usize = 64;
 
-/// Longer files are not records.
+/// Longest file of records.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Records of dispatches and compiles, shared by the devices of a [`Registry`](crate::Registry).
 #[derive(Debug, Default)]
 pub struct Telemetry {
     hints: Hints,
-    /// What the last compile of a program did, by the hash of its contents; the most recent last.
+    /// Report of the last compile of each program, by content hash; the most recent last.
     reports: Mutex<VecDeque<(Hash, Arc<Report>)>>,
     folder: Option<PrivateFolder>,
     changed: AtomicBool,
@@ -36,7 +36,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Records in the file [`FILE`](Telemetry::FILE) of a folder. They are written when the last device that uses them is gone.
+    /// Opens the records in the file [`FILE`](Telemetry::FILE) of a folder. They are written when the last device that
+    /// uses them is dropped.
     pub fn kept_in(folder: PrivateFolder) -> Telemetry {
         let hints = Hints::default();
         let read = folder.read(Self::FILE, MAX_BYTES);
@@ -51,37 +52,37 @@ impl Telemetry {
     /// Name of the file.
     pub const FILE: &str = "hints";
 
-    /// Checks a file of records, and leaves it as it is.
+    /// Validates a file of records, without changing it.
     ///
     /// # Errors
-    /// [`Error::Hints`] with the reason why it cannot be used.
+    /// [`Error::Hints`] with the damage.
     pub fn inspect(file: &Path) -> Result<(), Error> {
         load(&Hints::default(), atomic_file::read(file, MAX_BYTES))
             .map_err(|reason| Error::Hints { file: file.into(), reason })
     }
 
-    /// How long dispatches took.
+    /// Recorded times of dispatches.
     pub fn hints(&self) -> &Hints {
         &self.hints
     }
 
-    /// The file that keeps the records.
+    /// File of the records.
     pub fn file(&self) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.path().join(Self::FILE))
     }
 
-    /// Why the file could not be used. It is ignored as a whole, and replaced by what is recorded from now on.
+    /// Damage of the file. It is then ignored as a whole, and replaced.
     pub fn problem(&self) -> Option<&Error> {
         self.problem.as_ref()
     }
 
-    /// Adds what an operation took.
+    /// Records a dispatch of an operation.
     pub fn record(&self, op: &str, time: Duration, bytes: u64) {
         self.hints.record(op, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), bytes);
         self.changed.store(true, Ordering::Relaxed);
     }
 
-    /// What the last compile of a program did.
+    /// Report of the last compile of a program.
     pub(crate) fn report(&self, program: Hash) -> Option<Arc<Report>> {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.iter().rev().find(|(known, _)| *known == program).map(|(_, report)| report.clone())
@@ -100,13 +101,13 @@ impl Telemetry {
 impl Drop for Telemetry {
     fn drop(&mut self) {
         if let (Some(folder), true) = (&self.folder, self.changed.load(Ordering::Relaxed)) {
-            // The records are only a hint: without them the next process starts with none.
+            // A failed write only loses hints for the next process.
             let _ = folder.replace(Self::FILE, &[&self.hints.encode()]);
         }
     }
 }
 
-/// Loads the contents of a file. A file that does not exist has no records.
+/// Loads the contents of a file. A missing file has no records.
 fn load(hints: &Hints, read: io::Result<Vec<u8>>) -> Result<(), Damage> {
     match read {
         Ok(bytes) => Ok(hints.load(&bytes)?),

@@ -1,22 +1,23 @@
-//! What devices do, for whoever listens to [`tracing`].
+//! Trace events for [`tracing`] subscribers.
 //!
-//! Phases of the host are spans: open, parse, validate, optimize and each pass, compile, lower, plan, submit, wait, upload and download.
-//! When nobody listens, each costs a look at one atomic. What a device did is known when it is done; so it is told then, by an event of the
-//! target [`DEVICE`] for each worker of each dispatch: `op`, `worker`, how long ago it began (`ago_ns`) and what it took (`time_ns`).
+//! Phases of the host are spans: open, parse, validate, optimize and each pass, compile, lower, plan, submit, wait,
+//! upload and download. Without a subscriber, each costs the load of one atomic. Work of a device is reported after its
+//! completion, by an event of the target [`DEVICE`] for each worker of each dispatch: `op`, `worker`, time since its
+//! start (`ago_ns`) and duration (`time_ns`).
 
 use std::time::{Duration, Instant};
 
 use vyre_foundation::launch::{Report, WorkerSpan};
 
-/// The target of the events about the work of devices.
+/// Target of events about the work of devices.
 pub const DEVICE: &str = "vyre::device";
 
 pub(crate) fn listens() -> bool {
     tracing::enabled!(target: DEVICE, tracing::Level::INFO)
 }
 
-/// Tells of dispatches that have just been done. Where the workers of a device are not known, one is taken to have done them one after
-/// the other.
+/// Emits events for completed dispatches. If the device does not report its workers, the dispatches are attributed to
+/// one worker, in sequence.
 pub(crate) fn done<'a>(dispatches: impl Iterator<Item = (&'a str, &'a Report)> + Clone) {
     let now = Instant::now();
     let unknown = |report: &Report| if report.workers.is_empty() { report.time } else { Duration::ZERO };

@@ -1,4 +1,4 @@
-//! What the driver does by itself: pools, limits, capabilities and routing.
+//! Driver tests: pools, limits, capabilities and device selection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn program(source: &str) -> Validated<Program> {
     validate::program(text::parse(source).unwrap().programs.remove(0)).unwrap()
 }
 
-/// A null device with other capabilities or another behaviour.
+/// A null device with modified capabilities or behaviour.
 type Fake = Intercepted<Null, Pretence>;
 
 struct Pretence {
@@ -28,13 +28,13 @@ struct Pretence {
 
 #[derive(Clone, Copy)]
 enum Behaviour {
-    /// As the null device.
+    /// Like the null device.
     Null,
-    /// There is no device.
+    /// Opening fails.
     Absent,
-    /// It is lost as soon as something is read.
+    /// Lost at the first read.
     Fragile,
-    /// Every dispatch takes this time.
+    /// Every dispatch reports this time.
     Takes(Duration),
 }
 
@@ -93,7 +93,7 @@ fn memory_is_counted_pooled_and_limited() {
     assert_eq!(device.memory().used, used, "a part keeps the whole");
     drop(part);
     assert_eq!((device.memory().used, device.memory().pooled), (0, used));
-    // A buffer of a similar size takes the place.
+    // A buffer of a similar size reuses the memory.
     let second = device.allocate(Element::U32, 99_000).unwrap();
     assert_eq!((device.memory().used, device.memory().pooled), (used, 0));
     drop(second);
@@ -128,7 +128,7 @@ fn buffers_of_a_lost_device_are_stale() {
     assert_eq!(buffer.read().unwrap_err().code(), "D010");
     assert_eq!(buffer.read().unwrap_err().code(), "D005");
     assert_eq!(device.run(&dispatch((&buffer).into())).unwrap_err(), Error::Stale { name: "x".into() });
-    // A new buffer is good again, and nothing of the old one is reused.
+    // A new buffer is usable, and reuses no old memory.
     let fresh = device.allocate(Element::U32, 4).unwrap();
     drop(buffer);
     assert_eq!(device.memory().pooled, 0);
@@ -173,7 +173,7 @@ fn what_a_device_lacks_is_said() {
 fn a_name_chooses_its_device() {
     let registry = Registry::default().with(Oracle::default()).with(Null::default());
     let choice = registry.choose(Some("null"), None).unwrap();
-    assert_eq!((choice.name, choice.reasons.as_slice()), ("null", &[("null", "it was asked for".to_owned())][..]));
+    assert_eq!((choice.name, choice.reasons.as_slice()), ("null", &[("null", "named explicitly".to_owned())][..]));
     let Err(Error::NoSuchDevice { name, known }) = registry.choose(Some("cuda"), None) else { panic!("accepted") };
     assert_eq!((name.as_str(), known), ("cuda", vec!["reference".to_owned(), "null".to_owned()]));
     assert!(registry.knows(Some("reference")).is_ok());
@@ -199,7 +199,7 @@ fn auto_takes_what_is_there_and_can_run_the_program_and_says_why() {
             .remember(&private)
     };
     let wide = program("program p workgroup(1) {\n    read x: [f64]\n}");
-    // What was measured does not matter for a program that only one of them can run.
+    // Throughput is irrelevant for a program that only one device supports.
     for round in ["measured", "remembered"] {
         let choice = registry().choose(Some("auto"), Some(&wide)).unwrap();
         assert_eq!(choice.name, "full", "{round}");
@@ -210,7 +210,7 @@ fn auto_takes_what_is_there_and_can_run_the_program_and_says_why() {
         assert_eq!(choice.reasons.len(), 4, "{round}");
     }
     assert!(std::fs::read_to_string(&record).unwrap().starts_with("vyre throughput"));
-    // A record that makes no sense is measured again.
+    // An invalid record is measured again.
     std::fs::write(&record, "vyre throughput 0\nsmall NaN\n\u{fffd}").unwrap();
     assert_eq!(registry().choose(Some("auto"), Some(&wide)).unwrap().name, "full");
     std::fs::remove_dir_all(folder).unwrap();
@@ -233,12 +233,12 @@ fn a_driver_that_could_not_be_opened_is_tried_again() {
 
     let after = Registry::default().with(pretended("gpu", gpu)).with(cpu()).remember(&private);
     let choice = after.choose(Some("auto"), None).unwrap();
-    let speed = choice.reasons[0].1.trim_start_matches("the fastest: ").trim_start_matches("slower: ");
+    let speed = choice.reasons[0].1.trim_start_matches("fastest: ").trim_start_matches("slower: ");
     assert!(speed.ends_with("million steps per second"), "it is measured: {speed}");
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Compiles and runs a small program on a device of its own, as a process would, and returns what was decided.
+/// Compiles and runs a small program on a new device, like a new process, and returns the pass decisions.
 fn decisions(folder: &std::path::Path, time: Duration) -> Vec<Decision> {
     let registry = Registry::default().with(taking(time)).remember(&PrivateFolder::open(folder).unwrap());
     let device = registry.open("taking").unwrap();
@@ -258,11 +258,11 @@ fn dispatches_that_take_long_are_remembered_by_the_next_process() {
     assert!(selected(&hot) > selected(&cold));
     let reasons = hot.iter().filter(|decision| decision.selected).map(|decision| decision.reason);
     assert!(reasons.into_iter().all(|reason| reason == Reason::HotPathTelemetry));
-    // Dispatches that take little time bring the mean down.
+    // Short dispatches lower the mean.
     decisions(&folder, Duration::from_micros(1));
     assert_eq!(decisions(&folder, Duration::ZERO), cold);
 
-    // Of a damaged file nothing is used, and it is replaced.
+    // A damaged file is ignored as a whole, and replaced.
     let file = folder.join("hints");
     let good = std::fs::read(&file).unwrap();
     let mut flipped = good.clone();
@@ -281,7 +281,7 @@ fn dispatches_that_take_long_are_remembered_by_the_next_process() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// A program that the passes change, and whose trap stands in another place for other margins.
+/// A program that the passes change, whose trap has a span that depends on `margin`.
 fn shifted(number: u32, margin: &str) -> Validated<Program> {
     program(&format!(
         "{margin}program p workgroup(1) {{
@@ -315,12 +315,12 @@ fn a_device_compiles_a_program_once() {
     assert_eq!(again.compilation().report, first.compilation().report);
     assert!(std::ptr::eq::<Program>(&**first.program(), &**again.program()));
     assert!(*first.program() != shifted(0, ""), "the passes have something to do");
-    // What is written elsewhere, is not optimized, or runs on another device, is another kernel.
+    // Other spans, no optimization, or another device make another kernel.
     assert_eq!(origin(&device, 0, "  "), Origin::Optimized);
     assert_eq!(origin(&device.as_written(), 0, ""), Origin::AsWritten);
     assert_eq!(origin(&device.as_written(), 0, ""), Origin::Memory);
     assert_eq!(origin(&Device::open(&taking(Duration::ZERO)).unwrap(), 0, ""), Origin::Optimized);
-    // Of many, those that were used last are kept.
+    // LRU eviction.
     for number in 1..100 {
         assert_eq!(origin(&device, number, ""), Origin::Optimized);
         assert_eq!(origin(&device, 0, ""), Origin::Memory);
@@ -329,7 +329,7 @@ fn a_device_compiles_a_program_once() {
     assert_eq!(origin(&device, 1, ""), Origin::Optimized);
 }
 
-/// Programs that differ only in their file share entries of the cache, but not their source locations.
+/// Programs that differ only in their file share cache entries, but not source locations.
 #[test]
 fn cached_programs_have_the_locations_of_the_program_that_is_compiled() {
     let folder = std::env::temp_dir().join(format!("vyre-locations-{}", std::process::id()));
@@ -377,7 +377,7 @@ fn optimized_programs_are_kept_for_the_next_process() {
     }
     let files = || std::fs::read_dir(&folder).unwrap().count();
     assert_eq!(files(), 3);
-    // Neither another backend nor another choice of passes uses them, and what is not optimized is not kept.
+    // Another backend or pass selection misses the cache, and unoptimized programs are not stored.
     let other = pretended("other", |capabilities| capabilities.kind = DeviceKind::Cpu);
     assert_eq!(open(&other).compile(&shifted(0, "")).unwrap().compilation().origin, Origin::Optimized);
     let telemetry = Arc::new(Telemetry::default());
@@ -388,7 +388,7 @@ fn optimized_programs_are_kept_for_the_next_process() {
     open(&taking(Duration::ZERO)).as_written().compile(&shifted(1, "")).unwrap();
     open(&Null::default()).compile(&shifted(1, "")).unwrap();
     assert_eq!(files(), 5);
-    // Damaged files are noticed, reported and replaced.
+    // Damaged files are detected, reported and replaced.
     for file in std::fs::read_dir(&folder).unwrap() {
         std::fs::write(file.unwrap().path(), "damaged").unwrap();
     }
@@ -401,7 +401,7 @@ fn element() -> impl Strategy<Value = Element> {
     prop::sample::select(&Element::ALL[..])
 }
 
-/// Small numbers, and those at the ends of their type.
+/// Small numbers, and those near the limits of their type.
 fn index() -> impl Strategy<Value = u32> {
     prop_oneof![0u32..40, Just(u32::MAX), Just(u32::MAX - 1), Just(1 << 31), any::<u32>()]
 }
@@ -477,7 +477,7 @@ proptest! {
                 Err(error) => prop_assert_eq!((error.code(), length > u64::from(u32::MAX)), ("F006", true)),
             }
             prop_assert_eq!(device.memory().used, kept.iter().map(Buffer::allocated_bytes).sum::<u64>());
-            // An empty buffer takes 16 bytes, also of a device that is full.
+            // An empty buffer takes 16 bytes, also on a full device.
             prop_assert!(device.peak_bytes() <= MEMORY + 16 * kept.len() as u64);
         }
         drop(kept);

@@ -1,4 +1,4 @@
-//! The planners: cases worked out by hand, and properties against plain oracles.
+//! Planner tests: cases computed by hand, and properties against naive implementations.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use vyre_driver::plan::launch_fusion::{self, Stage};
 const MAX: u64 = u64::MAX;
 const HOST: u64 = 0;
 
-/// Stages of (layout, input, output, scratch), numbered from 0. With the layout `HOST` a stage has to start a group.
+/// Stages of (layout, input, output, scratch), numbered from 0. The layout `HOST` requires host materialization.
 fn stages(of: &[(u64, u64, u64, u64)]) -> Vec<Stage> {
     let stage = |(id, &(layout, input_bytes, output_bytes, scratch_bytes)): (u32, &(u64, _, _, _))| Stage {
         id,
@@ -41,7 +41,7 @@ fn layers(waves: usize, of: &[(usize, usize)]) -> Result<Vec<Vec<usize>>, Error>
     Ok(plan.groups().map(<[usize]>::to_vec).collect())
 }
 
-/// A plan for waves of (frontier, scratch, output), with nothing resident and nothing read back.
+/// Plans waves of (frontier, scratch, output), with nothing resident and no readback.
 fn envelope(of: &[(u64, u64, u64)], dependencies: &[(usize, usize)], budget: u64) -> Result<MemoryPlan, Error> {
     frontier::Planner::default().plan(&waves(of), &edges(dependencies), 0, budget, 0)
 }
@@ -72,7 +72,7 @@ fn layouts_the_host_and_the_budget_end_groups() {
     let chain = [(1, 8, 8, 0); 5];
     assert_eq!(ids(&chain, 24), [&[0, 1][..], &[2, 3], &[4]]);
     assert_eq!(ids(&chain, 23), [[0], [1], [2], [3], [4]]);
-    // By itself, the second stage would be too large. The group holds its input already.
+    // The second stage alone exceeds the budget; in the group, its input is already held.
     assert_eq!(ids(&[(1, 8, 8, 0), (1, 90, 8, 0)], 24), [[0, 1]]);
     assert_eq!(fuse(&[], 1).unwrap(), launch_fusion::Plan::default());
 }
@@ -83,14 +83,14 @@ fn the_first_kind_of_mistake_is_reported() {
     assert_eq!(fuse(&[], 0), zero);
     let mut planner = launch_fusion::Planner::default();
     for count in [2, 8, 9, 100] {
-        // Too large, and too large to be counted, and there twice.
+        // Over the budget, overflowing, and duplicate.
         let mut list = stages(&vec![(1, 64, 32, 64); count]);
         list[0].scratch_bytes = MAX;
         list[count - 1].id = list[count / 2 - 1].id;
         assert_eq!(planner.plan(&list, 0), zero);
         let id = list[count / 2 - 1].id;
         assert_eq!(planner.plan(&list, 128), Err(Error::DuplicateStage { id }));
-        // Without the duplicate, and with ids that are not in order.
+        // Without the duplicate, and with ids out of order.
         list[count - 1].id = 1000;
         list.swap(0, count - 1);
         let over = Error::StageOverBudget { id: 1000, required: 160, budget: 128 };
@@ -99,7 +99,7 @@ fn the_first_kind_of_mistake_is_reported() {
         let over = Error::StageOverBudget { id: list[1].id, required: 160, budget: 128 };
         assert_eq!(planner.plan(&list, 128), Err(over));
     }
-    // It does not join, because that sum overflows; and it is too large by itself.
+    // The joined sum overflows, so the stage does not join; and it is over the budget by itself.
     let over = Error::StageOverBudget { id: 1, required: MAX, budget: MAX - 1 };
     assert_eq!(fuse(&[(1, MAX - 5, 0, 0), (1, MAX - 20, 10, 10)], MAX - 1), Err(over));
 }
@@ -113,7 +113,7 @@ fn sums_of_stages_overflow() {
     let half = 1 << 63;
     let halves = [(1, 0, half, 0), (1, 0, 0, 0), (HOST, 0, half, 0), (1, 0, 0, 0)];
     assert_eq!(fuse(&halves, MAX), overflow("total avoided intermediate bytes"));
-    // As large as can be.
+    // The largest sums without overflow.
     assert_eq!(fuse(&[(1, MAX - 2, 1, 1), (1, 0, 0, 0)], MAX).unwrap().avoided_intermediate_bytes, 1);
     assert_eq!(fuse(&halves[1..], MAX).unwrap().avoided_intermediate_bytes, half);
 }
@@ -170,7 +170,7 @@ fn groups_are_split() {
     let plan = envelope(&[(10, 10, 10); 3], &[], 100).unwrap();
     assert_eq!(plan.barriers.groups().collect::<Vec<_>>(), [[0], [1], [2]]);
     assert_eq!((plan.barriers.global_barriers, plan.max_group_width, plan.peak_scratch_bytes), (2, 1, 10));
-    // Waves that cost nothing fit a budget of nothing.
+    // Waves of cost 0 fit a budget of 0.
     assert_eq!(envelope(&[(0, 0, 0); 3], &[], 0).unwrap().max_group_width, 3);
     assert_eq!(envelope(&[], &[], 0).unwrap(), MemoryPlan::default());
     let chains: Vec<(usize, usize)> = (0..9 * 5).map(|wave| (wave, wave + 5)).collect();
@@ -188,7 +188,7 @@ fn memory_that_does_not_fit() {
     };
     assert_eq!(resident(&[], &[], 5, 4), over("resident graph bytes", 5, 4));
     assert_eq!(resident(&[(3, 0, 0)], &[], 5, 7), over(single, 3, 2));
-    // Dependencies come first, then what waves cost.
+    // Dependencies first, then costs.
     assert_eq!(resident(&[(3, 0, 0)], &[(0, 0)], 5, 4), Err(Error::SelfDependency { wave: 0 }));
     assert_eq!(resident(&[(3, 0, 0), (0, MAX, 0)], &[], 5, 4), overflow("fused wave scratch bytes"));
 }
@@ -205,7 +205,7 @@ fn sums_of_waves_overflow() {
     assert_eq!((plan.peak_frontier_bytes, plan.peak_scratch_bytes), (MAX, quarter));
 }
 
-/// The fewest launches of all partitions in which every group fits, if there is one.
+/// Fewest launches over all partitions in which every group fits.
 fn fewest_launches(stages: &[Stage], budget: u64) -> Option<u32> {
     let cuts = 0..1_u32 << (stages.len() - 1);
     let starts = |cuts: u32, stage: usize| stage == 0 || cuts >> (stage - 1) & 1 == 1;
@@ -222,7 +222,7 @@ fn fewest_launches(stages: &[Stage], budget: u64) -> Option<u32> {
     cuts.filter(fits).map(|cuts| cuts.count_ones() + 1).min()
 }
 
-/// Waves with dependencies among them, in any order, now and then twice; some have cycles.
+/// Waves with random dependencies, some duplicate, some cyclic.
 fn graph() -> impl Strategy<Value = (usize, Vec<(usize, usize)>)> {
     (2..12_usize).prop_flat_map(|count| {
         let edge = (0..count, 1..count).prop_map(move |(before, step)| (before, (before + step) % count));
@@ -237,7 +237,7 @@ fn graph() -> impl Strategy<Value = (usize, Vec<(usize, usize)>)> {
     })
 }
 
-/// Relaxes all edges until nothing changes: the longest path to each wave. With a cycle there is none.
+/// Longest path to each wave by Bellman–Ford relaxation; `None` with a cycle.
 fn longest_paths(count: usize, edges: &[(usize, usize)]) -> Option<Vec<usize>> {
     let mut layers = vec![0; count];
     for _ in 0..=count {
@@ -262,7 +262,7 @@ proptest! {
     ) {
         let mut held = 100;
         let chain: Vec<_> = sizes.iter().map(|&(host, layout, output, scratch, percent)| {
-            // No more than the previous stage held.
+            // At most the bytes that the previous stage held.
             let input = held * percent / 100;
             held = input + output + scratch;
             (if host { HOST } else { layout }, input, output, scratch)

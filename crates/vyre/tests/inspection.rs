@@ -302,5 +302,5 @@ fn errors_of_main_are_readable() {
 
     let Err(error) = Device::named("abacus") else { panic!("there is no such device") };
     let debug = format!("{error:?}");
-    assert!(debug.starts_with("[D002] there is no device named `abacus`\nhelp: there are: "), "{debug}");
+    assert!(debug.starts_with("[D002] there is no device named `abacus`\nhelp: available devices: "), "{debug}");
 }

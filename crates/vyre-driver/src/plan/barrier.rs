@@ -1,26 +1,26 @@
-//! Groups waves that depend on each other, so that the fewest global barriers keep them in order.
+//! Barrier placement: groups dependent waves so that the fewest global barriers order them.
 //!
-//! A wave's group is the length of the longest path that leads to it: earlier is not possible, and later is not needed.
+//! The group of a wave is the length of the longest path to it (ASAP levels), which is minimal.
 
 use super::{part, reserve};
 use crate::Error;
 
-/// One wave has to be done before another begins.
+/// `before` must complete before `after` starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dependency {
-    /// The one that comes first.
+    /// Predecessor.
     pub before: usize,
-    /// The one that waits.
+    /// Successor.
     pub after: usize,
 }
 
-/// Groups of waves, with a barrier between each two.
+/// Groups of waves, with a barrier between consecutive groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub(super) waves: Vec<usize>,
-    /// Where each group ends in the list of waves.
+    /// End of each group in the list of waves.
     pub(super) ends: Vec<usize>,
-    /// How many barriers there are.
+    /// Number of barriers.
     pub global_barriers: usize,
 }
 
@@ -31,22 +31,22 @@ impl Plan {
     }
 }
 
-/// Plans barriers, and keeps the memory that this takes.
+/// Barrier planner, with reusable scratch memory.
 #[derive(Clone, Debug, Default)]
 pub struct Planner {
-    /// The longest path to each wave.
+    /// Longest path to each wave.
     layers: Vec<usize>,
-    /// Where the successors of each wave begin in the list of them; the end of the last one follows.
+    /// Start of each wave's successors in their list, and the end of the last ones.
     starts: Vec<usize>,
     successors: Vec<usize>,
-    /// How many dependencies of a wave are not yet done.
+    /// Number of pending dependencies of each wave.
     waiting: Vec<usize>,
-    /// Waves whose dependencies are done, in the order in which that became known.
+    /// Ready waves, in the order in which they became ready.
     ready: Vec<usize>,
 }
 
 impl Planner {
-    /// Groups the waves `0..wave_count`. It does no harm to give a dependency twice.
+    /// Groups the waves `0..wave_count`. Duplicate dependencies are allowed.
     pub fn plan(&mut self, wave_count: usize, dependencies: &[Dependency]) -> Result<Plan, Error> {
         self.find_layers(wave_count, dependencies)?;
 
@@ -61,7 +61,7 @@ impl Planner {
         for end in &mut plan.ends {
             start += std::mem::replace(end, start);
         }
-        // What is the start of each group becomes its end while the group is filled.
+        // Starts of groups become their ends while the groups are filled.
         reserve(&mut plan.waves, "waves", wave_count)?;
         plan.waves.resize(wave_count, 0);
         for (wave, layer) in self.layers.iter().enumerate() {
@@ -76,8 +76,9 @@ impl Planner {
     fn find_layers(&mut self, wave_count: usize, dependencies: &[Dependency]) -> Result<(), Error> {
         reserve(&mut self.layers, "wave layers", wave_count)?;
         self.layers.resize(wave_count, 0);
-        // Every number is the length of some path. If all dependencies hold in the end, none is too small either. That is so where
-        // dependencies are listed in an order in which they could be executed, as they mostly are.
+        // One relaxation pass: every number is the length of some path, so if all dependencies hold afterwards, the
+        // numbers are longest paths. That is the case if dependencies are listed in a topological order, as they mostly
+        // are.
         let layers = &mut self.layers[..wave_count];
         for &Dependency { before, after } in dependencies {
             if before >= wave_count || after >= wave_count {
@@ -102,7 +103,8 @@ impl Planner {
         reserve(&mut self.ready, "ready waves", wave_count)?;
         self.starts.resize(ends, 0);
         self.waiting.resize(wave_count, 0);
-        // Dependencies of the same wave mostly follow each other. Counting them one by one would wait for memory each time.
+        // Dependencies of one wave are mostly adjacent; counting them in runs avoids a chain of dependent memory
+        // updates.
         let by_wave = || dependencies.chunk_by(|one, next| one.before == next.before);
         for run in by_wave() {
             self.starts[run[0].before] += run.len();
@@ -115,7 +117,7 @@ impl Planner {
             end += *start;
             *start = end;
         }
-        // What is the end of each wave's successors becomes their start while they are filled in.
+        // Ends of successor lists become their starts while the lists are filled.
         self.successors.resize(dependencies.len(), 0);
         for run in by_wave() {
             let start = &mut self.starts[run[0].before];
@@ -125,7 +127,7 @@ impl Planner {
             }
         }
 
-        // Nothing has raised the layers of these, and those of others are found anew.
+        // Kahn's algorithm. Layers of the initial waves are 0; the others are recomputed.
         self.ready.extend((0..wave_count).filter(|wave| self.waiting[*wave] == 0));
         let mut done = 0;
         while let Some(&wave) = self.ready.get(done) {
@@ -133,7 +135,7 @@ impl Planner {
             for &successor in &self.successors[self.starts[wave]..self.starts[wave + 1]] {
                 self.waiting[successor] -= 1;
                 if self.waiting[successor] == 0 {
-                    // Waves become ready layer by layer, so the last one to be done is of the last layer.
+                    // Waves become ready in order of layers, so the last predecessor is in the last layer.
                     self.layers[successor] = self.layers[wave] + 1;
                     self.ready.push(successor);
                 }

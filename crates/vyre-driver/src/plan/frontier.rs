@@ -1,40 +1,40 @@
-//! Plans the memory of waves that depend on each other: groups as [`barrier`] makes them, split until each fits.
+//! Memory planning of dependent waves: splits the groups of [`barrier`] until each fits the budget.
 
 use super::{barrier, reserve};
 use crate::Error;
 
-/// What a wave needs.
+/// Memory demand of a wave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wave {
-    /// The frontier that it works on.
+    /// Frontier that it processes.
     pub frontier_bytes: u64,
-    /// What it needs besides.
+    /// Scratch memory.
     pub scratch_bytes: u64,
-    /// What it writes.
+    /// Output.
     pub output_bytes: u64,
 }
 
-/// Waves that run together hold their scratch this many times.
+/// Factor of scratch memory for waves that run together.
 const FUSED_SCRATCH: u64 = 4;
 
-/// The groups of waves, and the memory that they take.
+/// Groups of waves, and their memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// The groups; each fits the budget.
+    /// Groups, each within the budget.
     pub barriers: barrier::Plan,
-    /// The frontiers of a group, in the group that has the most.
+    /// Largest sum of frontiers of a group.
     pub peak_frontier_bytes: u64,
-    /// The scratch of a group, in the group that has the most.
+    /// Largest sum of scratch memory of a group.
     pub peak_scratch_bytes: u64,
-    /// The output of a group, in the group that has the most.
+    /// Largest sum of outputs of a group.
     pub peak_output_bytes: u64,
-    /// A buffer of this size holds what the caller reads back, and the output of any group.
+    /// Size of a buffer for the caller's readback and the output of any group.
     pub amortized_readback_bytes: u64,
-    /// How many waves the widest group has.
+    /// Number of waves in the widest group.
     pub max_group_width: usize,
 }
 
-/// Plans memory, and keeps the memory that this takes.
+/// Memory planner, with reusable scratch memory.
 #[derive(Clone, Debug, Default)]
 pub struct Planner {
     barriers: barrier::Planner,
@@ -43,9 +43,9 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// Groups waves so that each group fits what the graph, which stays where it is, leaves of the budget.
+    /// Groups waves so that each group fits the budget minus the resident graph.
     ///
-    /// Dependencies that make no sense are reported first, then what waves cost if that overflows, then what is over the budget.
+    /// Reports invalid dependencies first, then overflow of costs, then waves over the budget.
     pub fn plan(
         &mut self,
         waves: &[Wave],
@@ -82,7 +82,7 @@ impl Planner {
             }
             self.ends.push(start + group.len());
         }
-        // The waves keep their order; only where groups end is new.
+        // The order of waves is kept; only the ends of groups change.
         reserve(&mut barriers.ends, "groups", self.ends.len())?;
         barriers.ends.extend_from_slice(&self.ends);
         barriers.global_barriers = barriers.ends.len().saturating_sub(1);
@@ -106,7 +106,7 @@ impl Planner {
     }
 }
 
-/// What a wave takes in a group.
+/// Cost of a wave in a group.
 fn cost(wave: &Wave) -> Result<u64, Error> {
     let scratch = wave.scratch_bytes.checked_mul(FUSED_SCRATCH);
     let scratch = scratch.ok_or(Error::Overflow { field: "fused wave scratch bytes" })?;

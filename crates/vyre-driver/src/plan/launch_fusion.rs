@@ -1,8 +1,7 @@
-//! Merges neighbours in a sequence of stages into fewer launches.
+//! Launch fusion planner: merges adjacent stages of a sequence into fewer launches.
 //!
-//! A group takes the next stage as long as layouts agree, nothing has to reach the host in between, and all that the group holds
-//! fits the budget. Taking as much as possible gives the fewest launches where each stage reads no more than the previous one
-//! held.
+//! Greedy: a group takes the next stage as long as layouts are equal, no host materialization is in between, and the
+//! group fits the budget. Greedy grouping is optimal where each stage reads no more than the previous one held.
 
 use rustc_hash::FxHashSet;
 
@@ -12,48 +11,48 @@ use crate::Error;
 /// One dispatch of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// Names the stage; no other stage of the sequence has it.
+    /// Unique id in the sequence.
     pub id: u32,
-    /// Stages are merged only where this is equal.
+    /// Only stages with equal layouts are merged.
     pub layout_hash: u64,
-    /// What it reads.
+    /// Bytes read.
     pub input_bytes: u64,
-    /// What it writes.
+    /// Bytes written.
     pub output_bytes: u64,
-    /// What it needs besides.
+    /// Bytes of scratch memory.
     pub scratch_bytes: u64,
-    /// Its input has to be on the host first, so it cannot join the stages before it.
+    /// The input must be on the host first, so the stage cannot join a group.
     pub requires_host_materialization: bool,
 }
 
-/// Stages that are launched as one.
+/// Stages that are launched together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group<'p> {
-    /// The stages, in order.
+    /// Stages, in order.
     pub stage_ids: &'p [u32],
-    /// The layout of all of them.
+    /// Common layout.
     pub layout_hash: u64,
-    /// What they hold together.
+    /// Bytes held by the group.
     pub required_bytes: u64,
-    /// Results that only the next stage of the group sees.
+    /// Bytes of results used only by the next stage of the group.
     pub avoided_intermediate_bytes: u64,
 }
 
-/// The launches.
+/// Planned launches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     stage_ids: Vec<u32>,
     spans: Vec<Span>,
-    /// How many launches there are: one for each group.
+    /// Number of launches, one for each group.
     pub launch_count: u32,
-    /// How many launches fewer than stages that is.
+    /// Number of stages minus number of launches.
     pub avoided_launches: u32,
-    /// Results that need not be written, in all groups.
+    /// Bytes of results that need not be written, over all groups.
     pub avoided_intermediate_bytes: u64,
 }
 
 impl Plan {
-    /// The groups, in order.
+    /// Groups, in order.
     pub fn groups(&self) -> impl DoubleEndedIterator<Item = Group<'_>> + ExactSizeIterator {
         self.spans.iter().enumerate().map(|(index, span)| Group {
             stage_ids: part(&self.stage_ids, &self.spans, index, |span| span.end),
@@ -64,39 +63,39 @@ impl Plan {
     }
 }
 
-/// A group, as a part of the list of all stages.
+/// A group, as a range of the list of all stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Span {
-    /// One past its last stage.
+    /// End of its range.
     end: usize,
     layout_hash: u64,
     required_bytes: u64,
     avoided_intermediate_bytes: u64,
 }
 
-/// Plans launches, and keeps the memory that this takes.
+/// Launch fusion planner, with reusable scratch memory.
 #[derive(Clone, Debug, Default)]
 pub struct Planner {
     seen: FxHashSet<u32>,
 }
 
 impl Planner {
-    /// A planner that has the memory for this many stages.
+    /// Creates a planner with memory for `stages` stages.
     pub fn with_capacity(stages: usize) -> Result<Planner, Error> {
         let mut planner = Planner::default();
         planner.reserve(stages)?;
         Ok(planner)
     }
 
-    /// For how many stages it has the memory.
+    /// Number of stages that it has memory for.
     pub fn capacity(&self) -> usize {
         self.seen.capacity()
     }
 
-    /// Groups stages so that no group needs more than `max_group_bytes`.
+    /// Groups stages so that no group exceeds `max_group_bytes`.
     ///
-    /// Of several mistakes, the first of these is reported: a budget of zero, a duplicate id, a stage that is too large by itself,
-    /// sums that overflow.
+    /// Of several errors, reports the first of these kinds: a zero budget, a duplicate id, a stage over the budget by
+    /// itself, an overflow.
     pub fn plan(&mut self, stages: &[Stage], max_group_bytes: u64) -> Result<Plan, Error> {
         if max_group_bytes == 0 {
             return Err(Error::ZeroBudget);
@@ -110,10 +109,10 @@ impl Planner {
         }
         let Some(first) = stages.first() else { return Ok(plan) };
 
-        // Each stage may be a group. What is not used of this is not touched either.
+        // Capacity for the case that each stage is a group; untouched pages cost nothing.
         reserve(&mut plan.spans, "groups", stages.len())?;
-        // Whether a later stage is too large decides before an overflow does, so that is kept until all stages were seen. What
-        // overflows does not fit any budget.
+        // A later stage over the budget takes precedence over an overflow, which is deferred until all stages were
+        // checked. A sum that overflows exceeds every budget.
         let mut overflow = None;
         let mut total_overflows = false;
         let mut group = Span::default();
@@ -164,9 +163,9 @@ impl Planner {
         reserved.map_err(|_| Error::Reservation { field: "seen stage ids", requested: stages })
     }
 
-    /// The first id that was there before.
+    /// Finds a duplicate id.
     fn duplicate(&mut self, ids: &[u32]) -> Option<u32> {
-        // Most sequences are numbered in order, and need no set.
+        // Most sequences are numbered in ascending order, and need no set.
         if ids.is_sorted_by(|id, next| id < next) {
             return None;
         }
@@ -174,13 +173,13 @@ impl Planner {
     }
 }
 
-/// What a stage needs that starts a group, or what overflows.
+/// Bytes of a stage that starts a group, or the sum that overflows.
 fn alone(stage: &Stage) -> Result<u64, &'static str> {
     let io = stage.input_bytes.checked_add(stage.output_bytes).ok_or("stage io bytes")?;
     io.checked_add(stage.scratch_bytes).ok_or("stage required bytes")
 }
 
-/// A group with one more stage, whose input it holds already, or what overflows.
+/// The group extended by a stage, whose input it already holds, or the sum that overflows.
 fn joined(group: Span, stage: &Stage, saved_bytes: u64) -> Result<Span, &'static str> {
     let with_scratch = group.required_bytes.checked_add(stage.scratch_bytes).ok_or("fused scratch bytes")?;
     let required_bytes = with_scratch.checked_add(stage.output_bytes).ok_or("fused output bytes")?;
