@@ -1,4 +1,4 @@
-//! Analyses agree with brute force on generated programs.
+//! Tests of analyses against brute-force implementations, on generated programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ fn points(program: &Program, block: BlockId, all: &mut Vec<Point>) {
     }
 }
 
-/// First and last point of each value, by a search through all points for each value.
+/// First and last point of each value, by an exhaustive search.
 fn naive_ranges(program: &Program, storage: Storage) -> BTreeMap<ValueId, (usize, usize)> {
     let mut all = vec![];
     points(program, program.body(), &mut all);
@@ -73,7 +73,7 @@ fn naive_ranges(program: &Program, storage: Storage) -> BTreeMap<ValueId, (usize
 }
 
 #[test]
-fn live_ranges_are_those_of_a_search() {
+fn live_ranges_equal_those_of_a_search() {
     for seed in rotating_seeds(300) {
         let program = generate(seed, &Features { size: 40, ..Features::default() }).program;
         for storage in [Storage::Values, Storage::Registers, Storage::Slots] {
@@ -103,7 +103,7 @@ fn live_ranges_are_those_of_a_search() {
 struct DataFlow<'p> {
     program: &'p Program,
     before: BTreeMap<InstId, BTreeSet<ValueId>>,
-    /// Of the loops around: what is live behind the loop, and before a trip.
+    /// For each enclosing loop: the values live after the loop, and before an iteration.
     loops: Vec<(BTreeSet<ValueId>, BTreeSet<ValueId>)>,
 }
 
@@ -145,7 +145,7 @@ impl DataFlow<'_> {
 }
 
 #[test]
-fn live_ranges_contain_what_data_flow_finds() {
+fn live_ranges_contain_data_flow_liveness() {
     for seed in rotating_seeds(300) {
         let program = generate(seed, &Features::default()).program;
         let mut flow = DataFlow { program: &program, before: BTreeMap::new(), loops: vec![] };
@@ -161,7 +161,7 @@ fn live_ranges_contain_what_data_flow_finds() {
                 Point::BackEdge(_) => None,
             }) {
                 for value in &flow.before[id] {
-                    // A register is free for the results of the instruction that uses it last.
+                    // A result may take the register of an operand that ends there.
                     let end = ranges[value].1 + u32::from(storage == Storage::Registers);
                     let is_live = (ranges[value].0..end).contains(&point);
                     assert!(is_live, "seed {seed}, {storage:?}: {value:?} before {id:?}\n{program}");
@@ -194,7 +194,7 @@ fn uniform_values_are_uniform() {
                     let scope = match uniformity.scope(value) {
                         Scope::Invocation => continue,
                         Scope::Dispatch if block == program.body() => Scope::Dispatch,
-                        // Elsewhere, workgroups or subgroups may execute the block in different trips.
+                        // In nested blocks, workgroups or subgroups may execute the block in different iterations.
                         scope => scope.max(together),
                     };
                     let text = format!("{} {{}}", sites.len());
@@ -209,7 +209,7 @@ fn uniform_values_are_uniform() {
         let limits = Limits { fuel: 1 << 24, trace_capacity: usize::MAX, ..Limits::default() };
         let report = run(&oracle(SUBGROUP), &program, Grid::Groups(generated.groups), &mut inputs, limits).unwrap();
 
-        // The values of each invocation at each site.
+        // Values of each invocation at each site.
         let mut values: BTreeMap<(usize, u32), Vec<&str>> = BTreeMap::new();
         for line in &report.trace {
             let Some((site, value)) = line.text.split_once(' ') else { continue };
@@ -227,7 +227,7 @@ fn uniform_values_are_uniform() {
                 Scope::Subgroup | Scope::Invocation => (group, subgroup),
             };
             let others = longest.entry((site, group, subgroup)).or_insert(values);
-            // Without early ends, all take the same number of trips.
+            // Without early exits, all invocations have the same trip counts.
             let common = if features.effects { others.len().min(values.len()) } else { usize::MAX };
             let [a, b] = [others, &values[..]].map(|values| &values[..common.min(values.len())]);
             assert_eq!(a, b, "seed {seed}: {value:?} is not uniform: {scope:?}\n{printed}");

@@ -1,4 +1,4 @@
-//! Fused programs do what their stages do one after the other.
+//! Tests of launch fusion against the unfused stages.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,12 +13,12 @@ use vyre_foundation::transform::fuse::{Bound, Fused, Refusal, ScalarId, Stage, f
 use vyre_foundation::{Error, Validated, text, validate, wire};
 use vyre_testkit::Random;
 
-/// Stages of one pipeline. Objects of the same name are the same buffer, and a uniform is what its name says: `n5` is 5. Buffers
-/// whose names begin with `t` are transient.
+/// Stages of one pipeline. Objects with the same name are bound to the same buffer; the name of a uniform contains its
+/// value (`n5` is 5). Buffers whose names begin with `t` are transient.
 struct Chain {
     programs: Vec<Validated<Program>>,
     groups: [u32; 3],
-    /// The buffers by their numbers: the name, and how many elements it has.
+    /// Buffers by number: name and number of elements.
     buffers: Vec<(String, u32)>,
 }
 
@@ -61,7 +61,7 @@ impl Chain {
         self.buffers[buffer.index()].0.starts_with('t')
     }
 
-    /// All stages as one, which they may be.
+    /// Fuses all stages, which must be able to join.
     fn fused(&self) -> Fused {
         let stages = self.stages();
         for next in 1..stages.len() {
@@ -70,7 +70,7 @@ impl Chain {
         fuse("all", &stages, &|buffer| self.is_transient(buffer))
     }
 
-    /// Why the last stage cannot join the others.
+    /// Reason why the last stage cannot join the others.
     fn refusal(&self) -> Refusal {
         let stages = self.stages();
         let (next, before) = stages.split_last().unwrap();
@@ -93,7 +93,7 @@ impl Chain {
         self.buffers.iter().map(fill).collect()
     }
 
-    /// Runs a program of which the named objects are those of stages.
+    /// Runs a program whose named objects are those of stages.
     fn run<'o>(&self, program: &Validated<Program>, objects: &'o [(String, usize, MemId)], contents: &mut [Vec<u8>]) {
         let argument = |(name, stage, object): &'o (String, usize, MemId)| {
             let declared = self.programs[*stage].memory(*object);
@@ -112,7 +112,7 @@ impl Chain {
         let ran = vyre_reference::sanitize(program, self.groups, &arguments, contents, &Default::default());
         let (report, findings) = ran.unwrap();
         assert_eq!(report.outcome, Outcome::Completed);
-        // The oracle runs a workgroup in step, so a barrier that is missing shows as a race only.
+        // The oracle executes a workgroup in lockstep, so only the race detector notices a missing barrier.
         let race =
             findings.iter().find(|found| matches!(found.fault, Fault::Race { .. } | Fault::SameValueRace { .. }));
         assert!(race.is_none(), "{}: {}", race.unwrap(), print(program));
@@ -126,8 +126,8 @@ impl Chain {
         self.run(program, &objects, contents);
     }
 
-    /// Fuses what can be, as a planner would, and compares the results with those of the stages alone. Returns how many
-    /// launches and how many buffers there are less.
+    /// Fuses greedily, as a planner would, and compares the results with those of the separate stages. Returns the
+    /// numbers of launches and buffers saved.
     fn check(&self) -> (usize, usize) {
         let stages = self.stages();
         let (mut expected, mut fused, mut optimized) = (self.contents(), self.contents(), self.contents());
@@ -143,7 +143,7 @@ impl Chain {
             };
             let group =
                 fuse("group", &stages[start..end], &|buffer| self.is_transient(buffer) && !used_elsewhere(buffer));
-            // Passes may drop arrays, so the numbers of objects change; their names do not.
+            // Passes may remove arrays, which renumbers objects, but names stay.
             let name = |object: MemId| group.program.memory(object).name.clone();
             let objects: Vec<_> =
                 group.objects.iter().map(|&(new, stage, old)| (name(new), start + stage, old)).collect();
@@ -165,9 +165,9 @@ impl Chain {
     }
 }
 
-/// Locations of several files survive fusion, optimization and the wire format.
+/// Source locations of several files survive fusion, optimization and the wire format.
 #[test]
-fn locations_of_a_fused_program() {
+fn fused_programs_keep_source_locations() {
     let stage = |file: &str, source: &str| {
         let mut module = text::parse(source).unwrap();
         module.set_file(file);
@@ -209,7 +209,7 @@ fn locations_of_a_fused_program() {
     }
 }
 
-/// What a uniform is.
+/// Value of a uniform, from its name.
 fn value(name: &str) -> u32 {
     name[1..].parse().unwrap()
 }
@@ -226,7 +226,7 @@ fn optimize(program: &Validated<Program>) -> Validated<Program> {
 
 const ELEMENTS: [&str; 5] = ["u32", "u8", "i16", "i32", "u16"];
 
-/// Stages that read some buffers and write one or two, mostly at elements of their own.
+/// Stages that read several buffers and write one or two, mostly at the invocation's own elements.
 fn generated(seed: u64) -> Chain {
     let mut random = Random(seed);
     let size: u32 = *random.choose(&[4, 6, 8]);
@@ -252,7 +252,7 @@ fn generated_stage(random: &mut Random, stage: u32, size: u32, total: u32, eleme
     let reads = &buffers[2..3 + random.place(3)];
     let bound = format!("n{}", random.below(total + 3));
     let mut text = format!("program s{stage} workgroup({size}) {{\n    uniform {bound}: u32\n");
-    // How each buffer is reached: what is loaded in another way than it is stored would race.
+    // Index of the accesses to each buffer; loads with another index than the stores would race.
     let mut reach = BTreeMap::new();
     for &buffer in writes.iter().chain(reads) {
         let mode = if reads.contains(&buffer) { "read" } else { "read_write" };
@@ -298,7 +298,7 @@ fn generated_stage(random: &mut Random, stage: u32, size: u32, total: u32, eleme
     let mut last = 0;
     for &buffer in reads.iter().chain(writes) {
         let way = reach[&buffer];
-        // Loads of what is stored elsewhere would race.
+        // Loads of elements that other invocations store would race.
         if writes.contains(&buffer) && way != "own" && way != "pair" {
             continue;
         }
@@ -335,12 +335,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn fused_stages_do_what_they_do_alone(seed: u64) {
+    fn fused_stages_equal_separate_stages(seed: u64) {
         generated(seed).check();
     }
 }
 
-/// The property above would hold if nothing was ever fused.
+/// Checks that generated stages are fused at all.
 #[test]
 fn generated_stages_are_fused_and_lose_buffers() {
     let (mut joined, mut dropped, mut stages) = (0, 0, 0);
@@ -353,7 +353,7 @@ fn generated_stages_are_fused_and_lose_buffers() {
     assert!(joined * 5 > stages && dropped > 50, "{joined} of {stages} joined, {dropped} buffers dropped");
 }
 
-/// A chain of element-wise stages that are written in one of several ways, and what the optimizer makes of it.
+/// A chain of element-wise stages with one form of bounds guard, and the optimized fused program.
 fn chain(way: &str, stages: usize) -> (Chain, String) {
     let mut source = String::new();
     let mut lengths = vec!["x".to_owned()];
@@ -386,7 +386,7 @@ fn chain(way: &str, stages: usize) -> (Chain, String) {
 }
 
 #[test]
-fn element_wise_chains_become_what_one_would_write() {
+fn element_wise_chains_fuse_to_one_load_and_store() {
     for way in ["uniform", "length of input", "length of output", "return", "loaded before", "always"] {
         let (chain, optimized) = chain(way, 12);
         assert_eq!(chain.check(), (11, 11), "{way}");
@@ -397,7 +397,7 @@ fn element_wise_chains_become_what_one_would_write() {
     }
 }
 
-/// A stage that reads a buffer, and one that writes it, at these indices; `%i` is the own element, `%l` the position in the workgroup.
+/// A stage that writes a buffer and one that reads it, at these indices; `%i` is the global index, `%l` the local one.
 fn pair(writes: &str, reads: &str) -> Chain {
     pair_of("write t: [u32]", writes, "read t: [u32]", reads)
 }
@@ -420,7 +420,7 @@ fn pair_of(first: &str, writes: &str, second: &str, reads: &str) -> Chain {
 const OWN: &str = "%at = add %i, 0";
 
 #[test]
-fn elements_of_the_own_invocation_or_workgroup_are_kept() {
+fn buffers_of_one_invocation_or_workgroup_become_arrays() {
     let turned = "%n = add %l, 3\n    %r = rem %n, 8\n    %at = add %first, %r";
     let swapped = "%r = xor %l, 1\n    %at = add %first, %r";
     let strided = "%at = mul %i, 3";
@@ -441,9 +441,9 @@ fn elements_of_the_own_invocation_or_workgroup_are_kept() {
     }
 }
 
-/// What others read stays, and its elements are ordered by a barrier if they cross invocations.
+/// A buffer that is read outside the group stays, with a barrier if its elements cross invocations.
 #[test]
-fn buffers_that_others_read_stay() {
+fn buffers_read_outside_the_group_stay() {
     let reversed = "%r = sub 7, %l\n    %at = add %first, %r";
     let chain = pair(OWN, reversed);
     let fused = fuse("both", &chain.stages(), &|_| false);
@@ -452,16 +452,16 @@ fn buffers_that_others_read_stay() {
 }
 
 #[test]
-fn one_workgroup_may_use_any_element() {
+fn a_grid_of_one_workgroup_may_access_any_element() {
     let mut chain = pair(OWN, "%at = load y[%i]");
     assert!(matches!(chain.refusal(), Refusal::CrossesWorkgroups { .. }));
     chain.groups = [1, 1, 1];
     assert_eq!(chain.check(), (1, 1));
 }
 
-/// A stage that orders its own accesses to a buffer keeps doing so when the buffer moves to the workgroup.
+/// Storage barriers inside a stage become workgroup barriers if their buffer becomes a workgroup array.
 #[test]
-fn barriers_of_stages_are_for_where_their_buffers_are() {
+fn storage_barriers_follow_buffers_to_workgroup_memory() {
     let second = "read_write t: [u32]\n    write z: [u32]";
     let reads = "%o = load t[%i]\n    %o1 = mul %o, 5\n    store t[%i], %o1\n    storage_barrier\n    %r = sub 7, %l\n    %at = add %first, %r";
     let mut chain = pair_of("write t: [u32]", OWN, second, reads);
@@ -471,17 +471,17 @@ fn barriers_of_stages_are_for_where_their_buffers_are() {
 }
 
 #[test]
-fn elements_of_other_workgroups_are_refused() {
-    let elsewhere = Refusal::CrossesWorkgroups { object: "t".into() };
+fn elements_that_cross_workgroups_are_refused() {
+    let crosses_workgroups = Refusal::CrossesWorkgroups { object: "t".into() };
     for other in ["%at = add %i, 1", "%at = mul %i, 2", "%at = add %l, 0", "%at = sub 31, %i", "%at = and %i, 1"] {
-        assert_eq!(pair(OWN, other).refusal(), elsewhere, "{other}");
-        assert_eq!(pair(other, OWN).refusal(), elsewhere, "{other}");
+        assert_eq!(pair(OWN, other).refusal(), crosses_workgroups, "{other}");
+        assert_eq!(pair(other, OWN).refusal(), crosses_workgroups, "{other}");
     }
-    // That both use the same elements does not help if invocations share them.
+    // Equal indices are not exclusive if several invocations share them.
     for shared in ["%at = add %i, %l", "%at = div %i, 2", "%g = group_index\n    %at = add %g, %l"] {
-        assert_eq!(pair(shared, shared).refusal(), elsewhere, "{shared}");
+        assert_eq!(pair(shared, shared).refusal(), crosses_workgroups, "{shared}");
     }
-    // The order of stages does not matter: what is overwritten may still have to be read.
+    // A write after a read (WAR) is a conflict too.
     let later = |stores: &str| {
         let first = "read t: [u32]\n    write z: [u32]\n    %i = global_index\n    %n = add %i, 1\n    %v = load t[%n]\n    store z[%i], %v";
         let second = format!("write {stores}: [u32]\n    %i = global_index\n    store {stores}[%i], 1");
@@ -489,12 +489,12 @@ fn elements_of_other_workgroups_are_refused() {
             format!("program first workgroup(8) {{\n{first}\n}}\nprogram second workgroup(8) {{\n{second}\n}}\n");
         Chain::new(&source, [4, 1, 1], &[("t", 32), ("y", 32), ("z", 32)])
     };
-    assert_eq!(later("t").refusal(), elsewhere);
-    assert_eq!(later("y").check().0, 1, "nobody writes what is read anywhere");
+    assert_eq!(later("t").refusal(), crosses_workgroups);
+    assert_eq!(later("y").check().0, 1, "no buffer is both written and read");
 }
 
 #[test]
-fn refusals_say_why() {
+fn refusals_name_the_reason() {
     let refused =
         |first: &str, writes: &str, second: &str, reads: &str| pair_of(first, writes, second, reads).refusal();
     let (write, read) = ("write t: [u32]", "read t: [u32]");
@@ -518,8 +518,8 @@ fn refusals_say_why() {
     let nested = (0..61).fold(OWN.to_owned(), |inner, level| format!("region \"r{level}\" {{\n{inner}\n}}\n"));
     let nested = format!("{}\n    {OWN}", nested.replace("%at", "%inner"));
     assert_eq!(refused(write, OWN, read, &nested), Refusal::Nesting { stage: "second".into() });
-    assert_eq!(pair(OWN, &nested).check(), (0, 0), "alone, it is left as it is");
-    // Whether the barrier is reached depends on `t`, which is the same for all only if nobody writes it.
+    assert_eq!(pair(OWN, &nested).check(), (0, 0), "a stage that is nested too deeply stays separate");
+    // The barrier is in control flow that depends on `t`, which is uniform only if it is not written.
     let depending = "%g = group_index\n    %of = mul %g, 8\n    %v0 = load t[%of]\n    %c = gt %v0, 4\n    if %c {\n        workgroup_barrier\n    }\n    %at = add %i, 0";
     assert_eq!(refused(write, OWN, read, depending), Refusal::Divergent);
 

@@ -1,4 +1,4 @@
-//! Optimized programs mean the same as the originals.
+//! Tests that passes preserve semantics, on generated programs and kernels.
 
 use vyre_foundation::analysis::{Analyses, Analysis, Scope};
 use vyre_foundation::ir::Program;
@@ -6,13 +6,13 @@ use vyre_foundation::optimizer::{self, Options, Pipeline, Registry, Request};
 use vyre_foundation::{text, validate};
 use vyre_testkit::{Features, changed_meaning, different, files, generate, rotating_seeds};
 
-/// Passes that do not come to an end are a mistake.
+/// Passes that do not converge are an error.
 fn strict() -> Options {
     Options { strict: true, ..Options::default() }
 }
 
 #[test]
-fn every_pass_alone_keeps_the_meaning() {
+fn every_pass_preserves_semantics() {
     for &pass in Registry::standard().passes() {
         let pipeline = Pipeline { passes: vec![pass], to_fixed_point: true };
         for seed in rotating_seeds(200) {
@@ -26,7 +26,7 @@ fn every_pass_alone_keeps_the_meaning() {
 }
 
 #[test]
-fn all_passes_together_keep_the_meaning() {
+fn all_passes_together_preserve_semantics() {
     let registry = Registry::standard();
     let everything = registry.schedule_all();
     for seed in rotating_seeds(2500) {
@@ -39,7 +39,7 @@ fn all_passes_together_keep_the_meaning() {
 }
 
 #[test]
-fn the_selected_passes_keep_the_meaning() {
+fn the_selected_passes_preserve_semantics() {
     for seed in rotating_seeds(2500) {
         let change = |program| {
             optimizer::optimize(program, &Request { options: strict(), ..Request::default() })
@@ -51,7 +51,7 @@ fn the_selected_passes_keep_the_meaning() {
     }
 }
 
-/// Compares analyses that were computed before a pass changed a program with new ones, for everything that is reachable.
+/// Returns the analyses that a change made stale, by comparing cached results with new ones on everything reachable.
 fn stale(program: &Program, known: &mut Analyses) -> Vec<Analysis> {
     let mut fresh = Analyses::default();
     let (structure, uses) =
@@ -92,9 +92,9 @@ fn stale(program: &Program, known: &mut Analyses) -> Vec<Analysis> {
     stale
 }
 
-/// An analysis that a pass does not declare as invalidated is used by the next pass as it is.
+/// Analyses that a pass does not declare as invalidated are reused by the next pass.
 #[test]
-fn passes_invalidate_what_they_declare() {
+fn passes_declare_the_analyses_they_invalidate() {
     let mut changes = 0;
     for seed in rotating_seeds(1000) {
         let mut program = generate(seed, &Features::default()).program;
@@ -119,9 +119,9 @@ fn passes_invalidate_what_they_declare() {
     assert!(changes > 0, "no pass changed any program");
 }
 
-/// Kernels that people write have more of what passes look for than random ones.
+/// Real kernels have more patterns that passes match than generated programs.
 #[test]
-fn the_file_tests_and_example_kernels_keep_their_meaning() {
+fn passes_preserve_semantics_of_file_tests_and_example_kernels() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let pipeline = Pipeline { passes: Registry::standard().schedule_all(), to_fixed_point: true };
     let mut count = 0;
@@ -138,7 +138,7 @@ fn the_file_tests_and_example_kernels_keep_their_meaning() {
     assert!(count > 30, "only {count} cases were run");
 }
 
-/// What the whole pipeline costs on every example kernel, less one pass: the estimate, and the nine measures.
+/// Estimated cost and measures of each example kernel after all passes but one.
 fn figures(without: Option<&str>) -> Vec<(String, Vec<u64>)> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kernels");
     let options = Options { disabled: without.map(str::to_owned).into_iter().collect(), ..strict() };
@@ -157,12 +157,12 @@ fn figures(without: Option<&str>) -> Vec<(String, Vec<u64>)> {
 }
 
 #[test]
-fn every_pass_makes_an_example_kernel_better() {
+fn every_pass_improves_an_example_kernel() {
     let with_all = figures(None);
     for &pass in Registry::standard().passes() {
         let name = pass.metadata.name;
         let without = figures(Some(name));
-        // The estimate is what counts; measures that have nothing to do with it come after.
+        // The cost estimate first, then the measures that do not affect it.
         let measures = std::iter::once("cost").chain(optimizer::Measures::NAMES);
         let pays = measures.enumerate().find_map(|(measure, of)| {
             without.iter().zip(&with_all).find_map(|((kernel, without), (_, with))| {
