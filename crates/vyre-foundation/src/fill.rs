@@ -1,26 +1,24 @@
-//! Small notations for the contents of a buffer: `1,2,3`, `zeros:N`, `iota:N`, `random:N:SEED`.
-//!
-//! The command line, file tests and benchmarks use the same notation and get the same bytes.
+//! Data notation for the contents of buffers: `1,2,3`, `zeros:N`, `iota:N`, `random:N:SEED`.
 
 use crate::Error;
 use crate::ir::{Element, Literal, Type};
 use crate::text::parse_literal;
 
-/// What a buffer is filled with.
+/// Contents of a buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fill {
-    /// These values.
+    /// A list of values.
     Values(Vec<String>),
-    /// Zeros.
+    /// `n` zeros.
     Zeros(u64),
-    /// 0, 1, 2, …, wrapping where the element type ends.
+    /// The first `n` numbers 0, 1, 2, …, wrapping at the end of the element type.
     Iota(u64),
-    /// A fixed pseudo-random sequence: all bits of integers, floats in [0, 1).
+    /// `n` pseudo-random values of a seed (SplitMix64): all bits of integers, floats in [0, 1).
     Random(u64, u64),
 }
 
 impl Fill {
-    /// Reads the notation.
+    /// Parses the notation.
     ///
     /// # Errors
     /// [`Error::Fill`] if a count or seed is missing or not a number.
@@ -54,7 +52,7 @@ impl Fill {
     /// The bytes for elements of a type.
     ///
     /// # Errors
-    /// [`Error::NotAValue`] if a listed value does not fit the type, [`Error::TooLarge`] if there are too many.
+    /// [`Error::NotAValue`] if a listed value is out of the range of the type, [`Error::TooLarge`] if there are too many.
     pub fn bytes(&self, element: Element) -> Result<Vec<u8>, Error> {
         let count = match self {
             Fill::Values(values) => values.len() as u64,
@@ -92,7 +90,7 @@ impl Fill {
     }
 }
 
-/// Reads one value for an element of a type: an integer in its range, or any float Rust can read, `inf` and `nan` included.
+/// Parses a value of an element type: an integer in its range, or a float in the syntax of Rust's `parse`, including `inf` and `nan`.
 ///
 /// # Errors
 /// [`Error::NotAValue`] if it is not one.
@@ -101,11 +99,11 @@ pub fn parse_value(text: &str, element: Element) -> Result<Literal, Error> {
     let literal = if ty.is_float() {
         crate::text::parse_digits(text, ty).ok()
     } else {
-        // A suffix is accepted where it is the element's own type.
+        // A suffix must name the type of the element.
         parse_literal(text).ok().filter(|literal| literal.ty == ty).or_else(|| crate::text::parse_digits(text, ty).ok())
     };
     literal
-        // What a store would cut off was not meant.
+        // Values that a store would truncate are rejected.
         .filter(|literal| element.holds(*literal))
         .ok_or_else(|| Error::NotAValue { text: text.into(), element })
 }

@@ -1,26 +1,26 @@
-//! The contents that a host gives to the memory objects of a program, before there is a device.
+//! Host-side inputs of a program: named arguments with their data.
 //!
-//! The command line, file tests and the oracle's tests collect their data here; [`Inputs::complete`] adds what may be left
-//! out, and [`Inputs::bind`] makes the arguments of a dispatch of it.
+//! The command line and tests collect data here; [`Inputs::complete`] adds zero-initialized outputs, and [`Inputs::bind`] makes the arguments
+//! of a dispatch.
 
 use crate::fill::{Fill, parse_value};
 use crate::ir::{Memory, Program, Space};
 use crate::launch::{self, Argument, Arguments, Slice};
 use crate::{Error, Validated};
 
-/// Named arguments, with one buffer for each storage object.
+/// Named arguments with one buffer for each storage object.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
     arguments: Vec<(String, Argument<Slice>)>,
-    /// The contents of the buffers; the `buffer` of a [`Slice`] is a position in this list.
+    /// Contents of the buffers, indexed by [`Slice::buffer`].
     pub buffers: Vec<Vec<u8>>,
 }
 
 impl Inputs {
-    /// Gives an object what a notation such as `1,2,3` or `zeros:N` says. A uniform takes a single value.
+    /// Binds an object to data in a notation such as `1,2,3` or `zeros:N`. A uniform takes a single value.
     ///
     /// # Errors
-    /// The notation cannot be read or does not fit the type. Unknown names are left to `bind`.
+    /// The program has no such object, or the notation is invalid or out of the range of the type.
     pub fn notation(&mut self, program: &Program, name: &str, text: &str) -> Result<(), Error> {
         match object(program, name) {
             Some(memory) if memory.space == Space::Uniform => {
@@ -36,10 +36,10 @@ impl Inputs {
         }
     }
 
-    /// Gives an object these bytes. A uniform takes the bytes of one value.
+    /// Binds an object to bytes. A uniform takes the bytes of one value.
     ///
     /// # Errors
-    /// The program has no such object, or a uniform is given another number of bytes than it has.
+    /// The program has no such object, or the number of bytes differs from the size of the uniform.
     pub fn bytes(&mut self, program: &Program, name: &str, bytes: Vec<u8>) -> Result<(), Error> {
         let Some(memory) = object(program, name) else { return Err(unknown(program, name)) };
         let argument = if memory.space == Space::Uniform {
@@ -66,7 +66,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// Gives zeros to every object that is not bound, can be written and has a known length: its contents are a result.
+    /// Binds zeros to every unbound writable storage object of declared length: an output.
     ///
     /// # Errors
     /// [`Error::TooLarge`] if there is not enough memory.
@@ -82,12 +82,12 @@ impl Inputs {
         Ok(())
     }
 
-    /// The arguments, by name.
+    /// Arguments with their names.
     pub fn arguments(&self) -> impl Iterator<Item = (&str, Argument<Slice>)> {
         self.arguments.iter().map(|(name, argument)| (name.as_str(), *argument))
     }
 
-    /// The arguments of a dispatch of a program.
+    /// Binds the arguments of a dispatch.
     ///
     /// # Errors
     /// An error of [`launch::bind`].
@@ -95,7 +95,7 @@ impl Inputs {
         launch::bind(program, self.arguments(), |_, slice| Ok(*slice))
     }
 
-    /// Those of the arguments that a program, perhaps a smaller one, still has objects for.
+    /// Keeps the arguments for which a program has objects.
     #[must_use]
     pub fn only(&self, program: &Program) -> Inputs {
         let known = |name: &str| program.memory_named(name).is_some();
@@ -111,7 +111,7 @@ impl Inputs {
                 let element = object(program, name)?.element;
                 let bytes = self.contents(name)?;
                 let count = (bytes.len() / element.size()) as u64;
-                // What has a short notation gets it.
+                // Prefers a short notation.
                 let is = |fill: Fill| count > 2 && fill.bytes(element).is_ok_and(|filled| filled == bytes);
                 if is(Fill::Zeros(count)) {
                     return Some(format!("zeros:{count}"));
@@ -129,7 +129,7 @@ impl Inputs {
         arguments.filter_map(|(name, argument)| Some((name.clone(), notation(name, argument)?))).collect()
     }
 
-    /// The contents of a storage object, after a run its results.
+    /// Contents of a storage object, after a run the results.
     pub fn contents(&self, name: &str) -> Option<&[u8]> {
         let (_, argument) = self.arguments.iter().find(|(bound, _)| bound == name)?;
         match argument {

@@ -1,9 +1,8 @@
 //! Launch interface: grids, arguments, limits and reports.
 //!
-//! Names end here: [`bind`] resolves them to [`MemId`]s and checks what they are bound to, and [`Arguments`] carries the result from the
-//! caller to the kernel, whatever the memory is called on the way: a slice of host bytes, a buffer of a pipeline, a buffer of a
-//! device, a range of its memory. Grids are checked by [`Grid::groups`]. A mistake is therefore the same typed error on every device,
-//! before anything runs; and every device answers with a [`Report`].
+//! [`bind`] resolves names to [`MemId`]s and checks the arguments; [`Arguments`] carries them from the caller to the kernel, with any kind of
+//! memory: slices of host bytes, buffers of a pipeline, buffers of a device. [`Grid::groups`] checks grids. An invalid dispatch is therefore
+//! the same typed error on every device, before anything runs. Every device returns a [`Report`].
 
 use std::convert::Infallible;
 use std::fmt;
@@ -15,14 +14,14 @@ use crate::ir::entity::Entity;
 use crate::ir::{AccessTypes, BufferId, Element, Literal, MemId, Memory, Program, Space, Span, total_invocations};
 use crate::{Error, Validated};
 
-/// Number of invocations of a dispatch; it is never guessed. `B` is the buffer of an indirect grid; without it, grids are fixed.
+/// Grid of a dispatch. `B` is the buffer of an indirect grid; without it, grids are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grid<B = Infallible> {
     /// At least this many invocations in each dimension, rounded up to whole workgroups.
     Elements([u32; 3]),
     /// This many workgroups in each dimension.
     Groups([u32; 3]),
-    /// Three u32, the numbers of workgroups, as they are in this buffer when the dispatch begins.
+    /// Number of workgroups in each dimension, as three u32 in this buffer when the dispatch starts.
     Indirect(B),
 }
 
@@ -32,10 +31,10 @@ impl<B> Grid<B> {
         Grid::Elements([elements, 1, 1])
     }
 
-    /// The fixed grid, or the buffer of an indirect one.
+    /// Returns a fixed grid.
     ///
     /// # Errors
-    /// The buffer.
+    /// The buffer of an indirect grid.
     pub fn fixed(self) -> Result<Grid, B> {
         match self {
             Grid::Elements(elements) => Ok(Grid::Elements(elements)),
@@ -46,10 +45,10 @@ impl<B> Grid<B> {
 }
 
 impl Grid {
-    /// The number of workgroups in each dimension.
+    /// Number of workgroups in each dimension.
     ///
     /// # Errors
-    /// [`Error::GridTooLarge`] if there would be 2³² invocations or more.
+    /// [`Error::GridTooLarge`] from 2³² invocations on.
     pub fn groups(self, workgroup_size: [u32; 3]) -> Result<[u32; 3], Error> {
         let groups = match self {
             Grid::Elements(elements) => std::array::from_fn(|axis| elements[axis].div_ceil(workgroup_size[axis])),
@@ -63,7 +62,7 @@ impl Grid {
         }
     }
 
-    /// The same grid where indirect grids are possible.
+    /// Converts a fixed grid to a type with indirect grids.
     pub fn widen<B>(self) -> Grid<B> {
         match self {
             Grid::Elements(elements) => Grid::Elements(elements),
@@ -72,12 +71,12 @@ impl Grid {
     }
 }
 
-/// Argument of a memory object. `B` is the memory of storage objects, as a [`Slice`] of host bytes or a buffer.
+/// Argument of a memory object. `B` is the memory of storage objects, for example a [`Slice`] or a buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument<B> {
-    /// The value of a uniform.
+    /// Value of a uniform.
     Scalar(Literal),
-    /// The memory of a storage object.
+    /// Memory of a storage object.
     Buffer(B),
 }
 
@@ -96,18 +95,18 @@ impl From<BufferId> for Argument<BufferId> {
 /// A part of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Which buffer; the caller decides what the number means.
+    /// Number of the buffer, assigned by the caller.
     pub buffer: u64,
-    /// What it is made of.
+    /// Element type.
     pub element: Element,
-    /// Where the part starts, in bytes.
+    /// Start in the buffer, in bytes.
     pub start: u64,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
 impl Slice {
-    /// Whether there are bytes that both are parts of.
+    /// Returns true if two slices share bytes.
     pub fn overlaps(&self, other: &Slice) -> bool {
         self.buffer == other.buffer
             && self.start < other.start.saturating_add(other.bytes)
@@ -115,23 +114,23 @@ impl Slice {
     }
 }
 
-/// The arguments of a dispatch: one for each storage object and uniform of a program, for which [`bind`] has checked them.
+/// Arguments of a dispatch, checked by [`bind`]: one for each storage object and uniform of the program.
 #[derive(Clone, Debug)]
 pub struct Arguments<B>(Vec<Option<Argument<B>>>);
 
 impl<B> Arguments<B> {
-    /// The argument of an object; workgroup and private arrays have none.
+    /// Argument of an object; workgroup and private arrays have none.
     pub fn get(&self, memory: MemId) -> Option<&Argument<B>> {
         self.0.get(memory.index())?.as_ref()
     }
 
-    /// All arguments, by object.
+    /// Arguments with their objects.
     pub fn iter(&self) -> impl Iterator<Item = (MemId, &Argument<B>)> {
         let objects = self.0.iter().enumerate();
         objects.filter_map(|(index, argument)| Some((MemId::from_index(index), argument.as_ref()?)))
     }
 
-    /// The memory of all storage objects.
+    /// Memory of the storage objects.
     pub fn buffers(&self) -> impl Iterator<Item = (MemId, &B)> {
         self.iter().filter_map(|(memory, argument)| match argument {
             Argument::Buffer(buffer) => Some((memory, buffer)),
@@ -139,7 +138,7 @@ impl<B> Arguments<B> {
         })
     }
 
-    /// The same arguments for other names of the same memory.
+    /// Converts the memory of the arguments to another type.
     ///
     /// # Errors
     /// The first error of `with`.
@@ -156,11 +155,11 @@ impl<B> Arguments<B> {
     }
 }
 
-/// Matches named arguments with the objects of a program. `slice` says which memory an argument is for an object.
+/// Binds named arguments to the objects of a program. `slice` returns the memory of an argument for an object.
 ///
 /// # Errors
 /// A name is unknown, bound twice or missing; an argument is of the wrong kind, type or length; or two arguments overlap and
-/// the program writes one of them. Besides, the errors of `slice`.
+/// the program writes one of them. Also the errors of `slice`.
 pub fn bind<'n, B, E: From<Error>>(
     program: &Validated<Program>,
     given: impl IntoIterator<Item = (&'n str, Argument<B>)>,
@@ -202,7 +201,7 @@ pub fn bind<'n, B, E: From<Error>>(
             arguments.0[id.index()] = Some(Argument::Scalar(default));
         }
     }
-    // Objects never overlap where one of them is written.
+    // A written object must not alias another object.
     slices.sort_unstable_by_key(|(id, _)| id.index());
     for (position, (second, part)) in slices.iter().enumerate() {
         for (first, other) in &slices[..position] {
@@ -255,9 +254,9 @@ fn slice_fits(memory: &Memory, slice: Slice) -> Result<(), Error> {
     }
 }
 
-/// Checks that accesses to other element types than the declared one are aligned, and that 32 bits index all of their elements.
+/// Checks that accesses of other element types than the declared one are aligned, and that 32-bit indices reach all elements.
 fn accesses_fit(program: &Program, id: MemId, slice: Slice) -> Result<(), Error> {
-    // Every element type is aligned at a multiple of the largest size, and there are at most as many elements as bytes.
+    // A multiple of the largest element size is aligned for every type, and n bytes have at most n elements.
     let largest = Element::U64.size() as u64;
     if slice.start.is_multiple_of(largest) && u32::try_from(slice.bytes).is_ok() {
         return Ok(());
@@ -275,47 +274,45 @@ fn accesses_fit(program: &Program, id: MemId, slice: Slice) -> Result<(), Error>
     Ok(())
 }
 
-/// What a dispatch may use up, and how much of it is reported. Limits are not part of the meaning of a program: running into one is an
-/// error.
+/// Resource limits and reporting options of a dispatch. Exceeding a limit is an error, and outside the semantics of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many loop trips all invocations together may take.
+    /// Maximum number of loop trips of all invocations together.
     pub fuel: u64,
-    /// How long the dispatch may take.
+    /// Maximum duration.
     pub deadline: Option<Duration>,
-    /// How many printed lines are kept.
+    /// Maximum number of printed lines.
     pub trace_capacity: usize,
-    /// Whether it is measured when each worker was at it.
+    /// True to measure the time span of each worker.
     pub times_workers: bool,
 }
 
 impl Default for Limits {
-    /// Fuel for some 10¹² loop trips, which only a program that does not end takes; no deadline; a trace that a person can
-    /// still read.
+    /// Fuel for about 10¹² loop trips, which only endless loops take, no deadline, and a short trace.
     fn default() -> Self {
         Limits { fuel: 1 << 40, deadline: None, trace_capacity: 4096, times_workers: false }
     }
 }
 
-/// What a dispatch did, besides writing to buffers.
+/// Report of a dispatch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// How it ended.
+    /// Outcome.
     pub outcome: Outcome,
-    /// What was printed, ordered by invocation and then by time.
+    /// Printed lines, ordered by invocation and then by time.
     pub trace: Vec<TraceLine>,
-    /// How many lines did not fit into the trace.
+    /// Number of lines beyond the capacity of the trace.
     pub dropped_lines: u64,
-    /// How many instructions were executed by all invocations together, where that is counted.
+    /// Number of instructions executed by all invocations together, if the device counts them.
     pub instructions: Option<u64>,
-    /// How long it took, as far as the device can tell its dispatches apart.
+    /// Duration, of all dispatches together if the device cannot measure them one by one.
     pub time: Duration,
-    /// When each worker was at it, in no order, if that was to be measured and the device knows its workers.
+    /// Time span of each worker, in no particular order, if requested and supported by the device.
     pub workers: Vec<WorkerSpan>,
 }
 
 impl Report {
-    /// The report of a dispatch that ended, and of which there is nothing else to say.
+    /// Report of a completed dispatch without prints.
     pub fn completed(time: Duration) -> Report {
         Report {
             outcome: Outcome::Completed,
@@ -331,11 +328,11 @@ impl Report {
 /// Time span in which a worker executed a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerSpan {
-    /// Its number among the workers of the device.
+    /// Index of the worker on the device.
     pub worker: u32,
-    /// When it began.
+    /// Start.
     pub from: Instant,
-    /// When it ended.
+    /// End.
     pub until: Instant,
 }
 
@@ -349,7 +346,7 @@ pub struct TraceLine {
 }
 
 impl TraceLine {
-    /// The line of a `print` with these operands.
+    /// Formats the line of a `print` with these operands.
     pub fn new(invocation: u32, format: &str, operands: impl IntoIterator<Item = Literal>) -> TraceLine {
         let mut operands = operands.into_iter();
         let mut text = String::new();
@@ -364,30 +361,30 @@ impl TraceLine {
     }
 }
 
-/// How a dispatch ended.
+/// Outcome of a dispatch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All invocations ran to their end.
+    /// All invocations completed.
     Completed,
-    /// At least one invocation trapped; the others ran to their end.
+    /// At least one invocation trapped; the others completed.
     Trapped {
         /// The code of the lowest invocation that trapped.
         code: u32,
         /// Its `global_index`.
         invocation: u32,
-        /// Where it trapped.
+        /// The `trap`.
         span: Span,
-        /// How many invocations trapped.
+        /// Number of invocations that trapped.
         count: u64,
     },
-    /// The budget of loop trips was used up in this loop. Buffers hold what was written until then.
+    /// The fuel was exhausted in this loop. Buffers hold the stores until then.
     OutOfFuel {
         /// The loop.
         span: Span,
     },
-    /// The deadline passed. Buffers hold what was written until then.
+    /// The deadline passed. The contents of buffers are unspecified.
     DeadlinePassed {
-        /// The loop that was running, if it was one.
+        /// The loop that was executing, if any.
         span: Span,
     },
 }
@@ -395,7 +392,7 @@ pub enum Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Outcome::Completed => f.write_str("all invocations ran to their end"),
+            Outcome::Completed => f.write_str("all invocations completed"),
             Outcome::Trapped { code, invocation, .. } => write!(f, "trap {code} in invocation {invocation}"),
             Outcome::OutOfFuel { .. } => f.write_str("out of fuel"),
             Outcome::DeadlinePassed { .. } => f.write_str("out of time"),

@@ -1,13 +1,13 @@
-//! Run lines: one dispatch of a program, in the words of `vyre run`.
+//! Run lines: one dispatch of a program, with the arguments of `vyre run`.
 //!
-//! A line `//@ run --elements 4 a=2 x=1,2,3,4` of a `.vyre` file is a run line. File tests and `--replay` read them, `vyre shrink` makes
-//! them smaller, and generated programs and reproducers end with one.
+//! A line `//@ run --elements 4 a=2 x=1,2,3,4` of a `.vyre` file is a run line. File tests and `--replay` execute it, `vyre shrink` reduces
+//! it, and generated programs and reproducers end with one.
 
 use std::fmt;
 
 use crate::launch::Grid;
 
-/// A run line, or the arguments of `vyre run` that mean the same.
+/// A run line, or the equivalent arguments of `vyre run`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunLine {
     /// `--program`: name of the program.
@@ -20,21 +20,21 @@ pub struct RunLine {
     pub fuel: Option<u64>,
     /// `--subgroup-size`: lanes of a subgroup of the oracle.
     pub subgroup_size: Option<u32>,
-    /// `--trace`: printed lines that are kept.
+    /// `--trace`: maximum number of printed lines.
     pub trace: Option<u32>,
     /// `NAME=VALUE`: objects with their contents.
     pub bindings: Vec<(String, String)>,
 }
 
-/// Fault of a run line.
+/// Error in a run line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadWord {
     /// A binding or constant without a name.
-    #[error("it is not a name, `=` and a value")]
+    #[error("the name or the `=` is missing")]
     Assignment,
-    /// A grid of four dimensions.
-    #[error("there are at most three dimensions")]
+    /// A grid of more than three dimensions.
+    #[error("a grid has at most three dimensions")]
     Dimensions,
     /// A size that is not a number.
     #[error("`{0}` is not a size: sizes are integers below 2^32")]
@@ -45,19 +45,19 @@ pub enum BadWord {
     /// A subgroup size that is not a number.
     #[error("it is not a number")]
     Number,
-    /// A subgroup size that the oracle does not have.
+    /// A subgroup size that the oracle does not support.
     #[error("it is not a power of two from 1 to 128")]
     SubgroupSize,
-    /// A flag at the end of the line.
-    #[error("a value is missing")]
+    /// A flag without a value.
+    #[error("the value is missing")]
     NoValue,
-    /// A flag of another command.
-    #[error("there is no such flag")]
+    /// An unknown flag.
+    #[error("unknown flag")]
     NoFlag,
     /// `--elements` and `--grid`, or one of them twice.
-    #[error("the grid is given twice")]
+    #[error("the grid is specified twice")]
     TwoGrids,
-    /// A word of the line with its fault.
+    /// A word of the line with its error.
     #[error("`{0}`: {1}")]
     Word(String, Box<BadWord>),
 }
@@ -121,7 +121,7 @@ impl fmt::Display for RunLine {
             Some(Grid::Groups(ref sizes)) => (" --grid ", &sizes[..]),
         };
         f.write_str(flag)?;
-        // Sizes are 1 where none is given.
+        // Omitted sizes are 1.
         let last = sizes.iter().rposition(|size| *size != 1).unwrap_or(0);
         for (axis, size) in sizes.iter().enumerate().take(last + 1) {
             write!(f, "{}{size}", if axis > 0 { "," } else { "" })?;
@@ -163,7 +163,7 @@ pub fn sizes(text: &str) -> Result<[u32; 3], BadWord> {
     Ok(sizes)
 }
 
-/// Reads a number of things that can be many.
+/// Reads a 64-bit count.
 ///
 /// # Errors
 /// [`BadWord::Count`]
@@ -171,7 +171,7 @@ pub fn count(text: &str) -> Result<u64, BadWord> {
     text.parse().map_err(|_| BadWord::Count)
 }
 
-/// Reads the lanes of a subgroup of the oracle.
+/// Reads a subgroup size of the oracle.
 ///
 /// # Errors
 /// [`BadWord::Number`], [`BadWord::SubgroupSize`]

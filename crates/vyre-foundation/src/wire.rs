@@ -1,39 +1,37 @@
-//! The binary format, `.vyreb`.
+//! Wire format: the binary encoding of modules, `.vyreb`.
 //!
 //! ```text
 //! file     = "VYRE" major:u16 minor:u16 hash:[u8; 32] contents           little-endian; the hash is blake3 of the contents
-//! contents = operations module                                           operations: the names of those that are used
+//! contents = operations module                                           operations: names of the used operations
 //! number   = LEB128, shortest form                                       string: length, UTF-8 bytes
 //!
-//! module   = count program… pipelines? sources?                          pipelines: count pipeline…, left out if nothing follows
+//! module   = count program… pipelines? sources?                          pipelines: count pipeline…, omitted if nothing follows
 //! program  = name workgroup:3×number attributes launch? constants memory block   attributes: 1 for launch, 2 for fast
 //! pipeline = name budget:literal buffers dispatches                      buffer: name, role, element, length
 //! dispatch = program kind-of-grid 3×number arguments                     argument: name, even: a buffer; odd: a literal's type
 //! block    = count-of-parameters type… count inst…
 //! inst     = operation payload? operands results nested-blocks           results: count, type…
-//! payload  = object element?                                             of an access: the element, plus 128 if it is atomic, for `NAME as`
+//! payload  = object element?                                             of an access: element, plus 128 if atomic, for `NAME as`
 //! operand  = number                                                      even: a value, counted as defined; odd: a literal's type
 //!
-//! sources  = files lines places location…                                left out if nothing has a location; location: 0 or place + 1
-//! file     = name                                                        count file…, sorted, without repetitions; so are the others
+//! sources  = files lines places location…                                omitted if nothing has a location; location: 0 or place + 1
+//! file     = name                                                        count file…, sorted without duplicates, like lines and places
 //! line     = file number text                                            text: empty if it is unknown
-//! place    = line column width                                           line: its distance from the line of the place before
+//! place    = line column width                                           line: difference from the line of the previous place
 //! ```
 //!
-//! The encoding is *canonical*: programs that are equal (structurally: names of values do not count) and have the same source locations
-//! have the same bytes, and every byte sequence that decodes is the one encoding of its module. The [`content_hash`] of a program covers
-//! all but the locations.
+//! The encoding is *canonical*: modules that are structurally equal (debug names are ignored) and have the same source locations have the
+//! same bytes, and every valid byte sequence is the only encoding of its module. The [`content_hash`] of a program excludes locations.
 //!
-//! Decoding trusts nothing: every count is checked against the bytes that are left before anything is allocated, nesting is
-//! bounded, and what comes out is an ordinary [`Module`], to be validated like any other.
+//! Decoding is safe for untrusted input: every count is checked against the remaining bytes before an allocation, nesting is bounded, and
+//! the result is an unvalidated [`Module`].
 //!
 //! # Compatibility
 //!
-//! Operations are named, not numbered, so that the op table can grow. A reader accepts files of its own major version, whatever
-//! the minor version; an operation it does not know is an error that names it. The major version changes when the layout does.
-//! Minor version 1 added pipelines after the last program, minor version 2 sources after them, and minor version 3 accesses to other types
-//! than that of their object, whose operations are named `load as`, `store as` and so on, and arrays of uniforms; a module without any of these has the bytes that
-//! it had before.
+//! Operations are named, not numbered, so that the op table can grow. A reader accepts files of its major version and any minor version; an
+//! unknown operation is an error that names it. The major version changes with the layout. Minor version 1 added pipelines after the last
+//! program, minor version 2 sources after them, and minor version 3 accesses of other types than the declared one, whose operations are named
+//! `load as`, `store as` and so on, and arrays of uniforms. The encoding of a module without any of these is unchanged.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -99,27 +97,26 @@ pub fn encode_without_sources(program: &Program) -> Vec<u8> {
     writer.file()
 }
 
-/// Reads a module.
+/// Decodes a module.
 ///
 /// # Errors
 /// [`Error::Wire`] if the bytes are not the encoding of a module.
 pub fn decode(bytes: &[u8]) -> Result<Module, Error> {
-    let (header, contents) = bytes
-        .split_at_checked(HEADER)
-        .ok_or(Error::Wire { at: bytes.len(), reason: "the header is cut off".into() })?;
-    let wrong = |at: usize, reason: String| Err(Error::Wire { at, reason });
+    let (header, contents) =
+        bytes.split_at_checked(HEADER).ok_or(Error::Wire { at: bytes.len(), reason: "truncated header".into() })?;
+    let malformed = |at: usize, reason: String| Err(Error::Wire { at, reason });
     if header[..4] != MAGIC {
-        return wrong(0, "it does not begin with VYRE".into());
+        return malformed(0, "the magic number VYRE is missing".into());
     }
     let major = u16::from_le_bytes([header[4], header[5]]);
     if major != MAJOR {
-        return wrong(4, format!("its version is {major}, and this is a reader of version {MAJOR}"));
+        return malformed(4, format!("unsupported major version {major}; this reader supports {MAJOR}"));
     }
     if header[8..] != blake3::hash(contents).as_bytes()[..] {
-        return wrong(8, "the contents are damaged: their hash is another".into());
+        return malformed(8, "hash mismatch: the contents are corrupt".into());
     }
     let reader = Reader { bytes: contents, at: 0, ops: Vec::new(), used_ops: 0, types: Vec::new(), insts: Vec::new() };
-    reader.module().map_err(|wrong| Error::Wire { at: HEADER + wrong.at, reason: wrong.reason })
+    reader.module().map_err(|error| Error::Wire { at: HEADER + error.at, reason: error.reason })
 }
 
 // Writing.
@@ -127,13 +124,13 @@ pub fn decode(bytes: &[u8]) -> Result<Module, Error> {
 #[derive(Default)]
 struct Writer {
     bytes: Vec<u8>,
-    /// The operations that were used, in the order of their first use, and whether with the type of the access.
+    /// Used operations in the order of their first use, with true for accesses with an explicit type.
     ops: Vec<(&'static str, bool)>,
     numbers: FxHashMap<(&'static str, bool), u64>,
 }
 
 impl Writer {
-    /// Everything that was written, behind the list of operations.
+    /// Appends the written bytes to the list of operations.
     fn contents(self) -> Vec<u8> {
         let mut file = Writer::default();
         file.list(self.ops.into_iter(), |file, (name, typed)| {
@@ -143,7 +140,7 @@ impl Writer {
         file.bytes
     }
 
-    /// The contents with the header before them.
+    /// Prepends the header to the contents.
     fn file(self) -> Vec<u8> {
         let contents = self.contents();
         let mut file = Vec::with_capacity(HEADER + contents.len());
@@ -168,7 +165,7 @@ impl Writer {
         self.bytes.extend(text.as_bytes());
     }
 
-    /// How many things there are, and each of them.
+    /// Writes a list: its length and its items.
     fn list<T>(&mut self, things: impl ExactSizeIterator<Item = T>, mut write: impl FnMut(&mut Self, T)) {
         self.number(things.len() as u64);
         things.for_each(|thing| write(self, thing));
@@ -253,7 +250,7 @@ impl Writer {
         }
     }
 
-    /// A literal where an even number would be something else.
+    /// Writes a literal with an odd tag.
     fn tagged(&mut self, literal: Literal) {
         self.number((literal.ty as u64) << 1 | 1);
         self.number(literal.bits);
@@ -300,20 +297,20 @@ impl Writer {
         });
         self.list(inst.results.iter(), |writer, &result| writer.ty(scope.program.ty(result)));
         self.list(inst.blocks.iter(), |writer, &block| writer.block(scope, block));
-        // Results are not visible inside, so they come after what is defined there.
+        // Results are out of scope in nested blocks, so they are numbered after the values defined there.
         for &result in &inst.results {
             scope.define(result);
         }
     }
 }
 
-/// The memory operand of an operation whose access is as the object is declared.
+/// Memory operand of an access with the declared type of its object.
 fn declared(program: &Program, row: &OpInfo, memory: MemId) -> MemOperand {
     let operand = program.operand(memory);
     MemOperand { atomic: operand.atomic || row.kind == Kind::Atomic, ..operand }
 }
 
-/// Source locations of programs, as sorted tables without repetitions. Nothing is written if there are none.
+/// Encodes the source locations of programs as sorted tables without duplicates; empty if there are none.
 fn sources<'p>(programs: impl Iterator<Item = &'p Program> + Clone) -> Vec<u8> {
     if programs.clone().all(|program| program.sources().is_empty()) {
         return Vec::new();
@@ -374,7 +371,7 @@ struct Table {
 }
 
 impl Table {
-    /// Begins a row.
+    /// Starts a row.
     fn row(&mut self) -> &mut Writer {
         self.count += 1;
         &mut self.rows
@@ -388,7 +385,7 @@ fn each_span(program: &Program, mut visit: impl FnMut(Span)) {
     program.walk(|id, _| visit(program.inst(id).span));
 }
 
-/// The numbers of the values that have been written.
+/// Numbers of the defined values.
 struct Scope<'p> {
     program: &'p Program,
     values: FxHashMap<ValueId, u64>,
@@ -417,29 +414,28 @@ const SPACES: [Space; 7] = [
 struct Reader<'b> {
     bytes: &'b [u8],
     at: usize,
-    /// The listed operations, and whether with the type of the access.
+    /// Listed operations, with true for accesses with an explicit type.
     ops: Vec<(&'static OpInfo, bool)>,
-    /// How many of them have been used; they are listed in the order of their first use.
+    /// Number of operations used so far; they are listed in the order of their first use.
     used_ops: usize,
-    /// The types of the results of the instruction that is being read.
+    /// Result types of the current instruction.
     types: Vec<Type>,
-    /// The instructions of the blocks that are being read, innermost last: a block gets its list when that is complete.
+    /// Instructions of the open blocks, innermost last; a block receives its list when it is complete.
     insts: Vec<InstId>,
 }
 
-/// What is wrong with the bytes, and where. Boxed, because nearly everything that is read returns a result: one that fits
-/// into registers makes decoding much faster.
-struct Wrong {
+/// Decoding error. Boxed, so that results of most functions fit into registers, which makes decoding much faster.
+struct Malformed {
     at: usize,
     reason: String,
 }
 
-type Read<T> = Result<T, Box<Wrong>>;
+type Read<T> = Result<T, Box<Malformed>>;
 
 impl<'b> Reader<'b> {
     #[cold]
-    fn wrong<T>(&self, reason: impl Into<String>) -> Read<T> {
-        Err(Box::new(Wrong { at: self.at, reason: reason.into() }))
+    fn malformed<T>(&self, reason: impl Into<String>) -> Read<T> {
+        Err(Box::new(Malformed { at: self.at, reason: reason.into() }))
     }
 
     #[inline]
@@ -449,13 +445,13 @@ impl<'b> Reader<'b> {
                 self.at += 1;
                 Ok(byte)
             }
-            None => self.wrong("the contents are cut off"),
+            None => self.malformed("unexpected end of the contents"),
         }
     }
 
     #[inline]
     fn number(&mut self) -> Read<u64> {
-        // Nearly all numbers are small.
+        // Fast path: most numbers are small.
         match self.bytes.get(self.at) {
             Some(&byte) if byte < 0x80 => {
                 self.at += 1;
@@ -470,54 +466,58 @@ impl<'b> Reader<'b> {
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
             if shift == 63 && byte > 1 {
-                return self.wrong("a number has more than 64 bits");
+                return self.malformed("a number exceeds 64 bits");
             }
             number |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 if byte == 0 && shift > 0 {
-                    return self.wrong("a number is not in its shortest form");
+                    return self.malformed("a number is not in the shortest LEB128 form");
                 }
                 return Ok(number);
             }
         }
-        self.wrong("a number has more than 64 bits")
+        self.malformed("a number exceeds 64 bits")
     }
 
     fn number_below(&mut self, limit: u64, what: &str) -> Read<u64> {
         let number = self.number()?;
-        if number < limit { Ok(number) } else { self.wrong(format!("{what} {number} is not below {limit}")) }
+        if number < limit { Ok(number) } else { self.malformed(format!("{what} {number} is not below {limit}")) }
     }
 
     fn word(&mut self) -> Read<u32> {
         self.number_below(1 << 32, "a 32-bit number").map(|number| number as u32)
     }
 
-    /// A count of things of which each takes at least a byte: so there cannot be more than there are bytes.
+    /// Reads the length of a list whose items take at least a byte each, which bounds it by the number of remaining bytes.
     fn count(&mut self) -> Read<usize> {
         let left = (self.bytes.len() - self.at) as u64;
         let count = self.number()?;
-        if count <= left { Ok(count as usize) } else { self.wrong(format!("{count} things cannot be in {left} bytes")) }
+        if count <= left {
+            Ok(count as usize)
+        } else {
+            self.malformed(format!("{count} items do not fit into {left} bytes"))
+        }
     }
 
     fn string(&mut self) -> Read<&'b str> {
         let length = self.count()?;
-        let Some(bytes) = self.bytes.get(self.at..self.at + length) else { return self.wrong("a string is cut off") };
+        let Some(bytes) = self.bytes.get(self.at..self.at + length) else { return self.malformed("truncated string") };
         match std::str::from_utf8(bytes) {
             Ok(text) => {
                 self.at += length;
                 Ok(text)
             }
-            Err(_) => self.wrong("a string is not UTF-8"),
+            Err(_) => self.malformed("a string is not UTF-8"),
         }
     }
 
-    /// One of a list, by its position.
+    /// Reads an index into a list and returns the item.
     #[inline]
     fn one_of<T: Copy>(&mut self, list: &[T], what: &str) -> Read<T> {
         let byte = self.byte()?;
         match list.get(usize::from(byte)) {
             Some(&found) => Ok(found),
-            None => self.wrong(format!("there is no {what} {byte}")),
+            None => self.malformed(format!("unknown {what} {byte}")),
         }
     }
 
@@ -538,10 +538,10 @@ impl<'b> Reader<'b> {
             let (plain, typed) = name.strip_suffix(TYPED).map_or((name, false), |plain| (plain, true));
             let accesses = |row: &&OpInfo| matches!(row.kind, Kind::Access | Kind::Atomic);
             let Some(row) = OpInfo::named(plain).filter(|row| !typed || accesses(row)) else {
-                return self.wrong(format!("there is no operation `{name}`: the file may be of a newer version"));
+                return self.malformed(format!("unknown operation `{name}`: the file may be of a newer version"));
             };
             if self.ops.iter().any(|known| std::ptr::eq(known.0, row) && known.1 == typed) {
-                return self.wrong(format!("operation `{name}` is listed twice"));
+                return self.malformed(format!("duplicate operation `{name}`"));
             }
             self.ops.push((row, typed));
         }
@@ -554,7 +554,7 @@ impl<'b> Reader<'b> {
         if self.at != self.bytes.len() {
             let count = self.count()?;
             if count == 0 && self.at == self.bytes.len() {
-                return self.wrong("a list of no pipelines is left out");
+                return self.malformed("an empty list of pipelines must be omitted");
             }
             for _ in 0..count {
                 pipelines.push(self.pipeline()?);
@@ -564,10 +564,10 @@ impl<'b> Reader<'b> {
             self.sources(&mut programs)?;
         }
         if self.at != self.bytes.len() {
-            return self.wrong("there is more after the last location");
+            return self.malformed("trailing bytes after the last location");
         }
         if self.used_ops != self.ops.len() {
-            return self.wrong("an operation is listed but not used");
+            return self.malformed("a listed operation is unused");
         }
         Ok(Module { programs, pipelines })
     }
@@ -577,7 +577,7 @@ impl<'b> Reader<'b> {
         for _ in 0..self.count()? {
             let file = self.string()?;
             if files.last().is_some_and(|last| **last >= *file) {
-                return self.wrong("files are not sorted");
+                return self.malformed("files are not sorted");
             }
             files.push(file.into());
         }
@@ -586,7 +586,7 @@ impl<'b> Reader<'b> {
             let file = self.number_below(files.len() as u64, "file")?;
             let (number, text) = (self.word()?, self.string()?);
             if file > used_files || last.is_some_and(|last| last >= (file, number, text)) {
-                return self.wrong("lines are not sorted, or a file is not used");
+                return self.malformed("lines are not sorted, or a file is unused");
             }
             last = Some((file, number, text));
             used_files = file + 1;
@@ -599,7 +599,7 @@ impl<'b> Reader<'b> {
             let line = self.number_below((tables.lines.len() as u64).saturating_sub(before), "line")? + before;
             let (column, width) = (self.word()?, self.word()?);
             if line > used_lines || last.is_some_and(|last| last >= (line, column, width)) {
-                return self.wrong("places are not sorted, or a line is not used");
+                return self.malformed("places are not sorted, or a line is unused");
             }
             last = Some((line, column, width));
             used_lines = line + 1;
@@ -621,12 +621,12 @@ impl<'b> Reader<'b> {
         }
         let all_lines = used_files == files.len() as u64 && used_lines == lines as u64;
         if !all_lines || used.is_empty() || used.contains(&false) {
-            return self.wrong("a file, line or place is not used");
+            return self.malformed("a file, line or place is unused");
         }
         Ok(())
     }
 
-    /// The span of a place, which counts as used.
+    /// Reads a location and marks its place as used.
     fn location(&mut self, used: &mut [bool]) -> Read<Span> {
         let place = self.number_below(used.len() as u64 + 1, "place")? as u32;
         Ok(match place.checked_sub(1) {
@@ -642,27 +642,27 @@ impl<'b> Reader<'b> {
         Ok([self.word()?, self.word()?, self.word()?])
     }
 
-    /// Reads a program; if it is the only one, all that is left is its own.
+    /// Reads a program. `is_only`: all remaining bytes belong to it.
     fn program(&mut self, is_only: bool) -> Read<Program> {
         let name = self.string()?;
         let mut program = Program::new(name, self.sizes()?);
         let attributes = self.byte()?;
         if attributes & !(LAUNCH | FAST) != 0 {
-            return self.wrong(format!("{attributes} has attributes that are not known"));
+            return self.malformed(format!("unknown attributes {attributes}"));
         }
         program.set_fast(attributes & FAST != 0);
         program.set_launch(if attributes & LAUNCH != 0 { Some(self.sizes()?) } else { None });
         let mut values = Vec::new();
         for _ in 0..self.count()? {
             let name = self.string()?;
-            let Some(default) = self.literal()? else { return self.wrong("a constant has no value") };
+            let Some(default) = self.literal()? else { return self.malformed("a constant has no value") };
             values.push(program.add_constant(name, default, Span::NONE));
         }
         for _ in 0..self.count()? {
             let memory = self.memory()?;
             program.add_memory(memory);
         }
-        // An instruction takes about ten bytes; growing step by step would copy it several times.
+        // An instruction takes about ten bytes; the estimate avoids reallocations.
         let about = if is_only { (self.bytes.len() - self.at) / 10 } else { 0 };
         program.reserve(about);
         values.reserve(about);
@@ -676,7 +676,7 @@ impl<'b> Reader<'b> {
         let budget = match self.literal()? {
             None => None,
             Some(Literal { ty: Type::U64, bits }) => Some(bits),
-            Some(_) => return self.wrong("a budget is not a u64"),
+            Some(_) => return self.malformed("a budget is not a u64"),
         };
         let mut pipeline = Pipeline { name, budget, ..Pipeline::default() };
         for _ in 0..self.count()? {
@@ -690,7 +690,7 @@ impl<'b> Reader<'b> {
             let grid = match self.byte()? {
                 0 => Grid::Groups(self.sizes()?),
                 1 => Grid::Elements(self.sizes()?),
-                kind => return self.wrong(format!("there is no grid of kind {kind}")),
+                kind => return self.malformed(format!("unknown grid kind {kind}")),
             };
             let mut arguments = Vec::new();
             for _ in 0..self.count()? {
@@ -701,7 +701,7 @@ impl<'b> Reader<'b> {
                 } else if argument >> 1 < pipeline.buffers.len() as u64 {
                     Argument::Buffer(BufferId::from_index((argument >> 1) as usize))
                 } else {
-                    return self.wrong(format!("there is no buffer {}", argument >> 1));
+                    return self.malformed(format!("unknown buffer {}", argument >> 1));
                 };
                 arguments.push((name, argument));
             }
@@ -710,15 +710,15 @@ impl<'b> Reader<'b> {
         Ok(pipeline)
     }
 
-    /// A literal of the type with this number.
+    /// Reads a literal of the type with this number.
     fn of_type(&mut self, number: u64) -> Read<Literal> {
         let ty = usize::try_from(number).ok().and_then(|ty| Type::ALL.get(ty));
-        let Some(&ty) = ty else { return self.wrong(format!("there is no type {number}")) };
+        let Some(&ty) = ty else { return self.malformed(format!("unknown type {number}")) };
         let bits = self.number()?;
         if bits <= u64::MAX >> (64 - ty.bits()) {
             Ok(Literal { ty, bits })
         } else {
-            self.wrong(format!("a literal has more bits than {ty}"))
+            self.malformed(format!("a literal has more bits than {ty}"))
         }
     }
 
@@ -726,17 +726,17 @@ impl<'b> Reader<'b> {
         self.one_of(&Element::ALL, "element type")
     }
 
-    /// The memory operand of an access, whose type is written if it is not as declared.
+    /// Reads a memory operand, whose type is written only if it differs from the declared one.
     fn mem_operand(&mut self, declared: MemOperand, row: &OpInfo, typed: bool) -> Read<MemOperand> {
         if !typed {
             return Ok(declared);
         }
         let byte = self.byte()?;
         let (element, atomic) = (Element::ALL.get(usize::from(byte & !ATOMIC)), byte & ATOMIC != 0);
-        let Some(&element) = element else { return self.wrong(format!("there is no element type {byte}")) };
+        let Some(&element) = element else { return self.malformed(format!("unknown element type {byte}")) };
         let operand = MemOperand { element, atomic, ..declared };
         if operand == declared || (row.kind == Kind::Atomic && !atomic) {
-            return self.wrong("the type of an access is as declared, or not atomic");
+            return self.malformed("the type of an access repeats the declared one, or is not atomic");
         }
         Ok(operand)
     }
@@ -745,12 +745,12 @@ impl<'b> Reader<'b> {
         let name = self.string()?.to_owned();
         let flags = self.byte()?;
         let Some(&space) = SPACES.get(usize::from(flags & 0xf)).filter(|_| flags < 0x40) else {
-            return self.wrong(format!("there is no memory of kind {flags}"));
+            return self.malformed(format!("unknown memory kind {flags}"));
         };
         let (element, length) = (self.element()?, self.word()?);
         let known = flags & 0x20 != 0;
         if !known && length != 0 {
-            return self.wrong("an object of unknown length has one");
+            return self.malformed("an object without a declared length has a length");
         }
         let default = self.literal()?;
         let (atomic, length) = (flags & 0x10 != 0, known.then_some(length));
@@ -759,7 +759,7 @@ impl<'b> Reader<'b> {
 
     fn block(&mut self, program: &mut Program, values: &mut Vec<ValueId>, block: BlockId, depth: usize) -> Read<()> {
         if depth > MAX_DEPTH {
-            return self.wrong(format!("blocks are nested more than {MAX_DEPTH} deep"));
+            return self.malformed(format!("blocks are nested more than {MAX_DEPTH} deep"));
         }
         for _ in 0..self.count()? {
             let ty = self.ty()?;
@@ -778,7 +778,7 @@ impl<'b> Reader<'b> {
     fn inst(&mut self, program: &mut Program, values: &mut Vec<ValueId>, depth: usize) -> Read<InstId> {
         let number = self.number_below(self.ops.len() as u64, "operation")? as usize;
         if number > self.used_ops {
-            return self.wrong("operations are not in the order of their first use");
+            return self.malformed("operations are not in the order of their first use");
         }
         self.used_ops = self.used_ops.max(number + 1);
         let (row, typed) = self.ops[number];
@@ -807,7 +807,7 @@ impl<'b> Reader<'b> {
                 }
             }
         };
-        let op = row.op(payload).expect("the form decides the payload");
+        let op = row.op(payload).expect("the form determines the payload");
 
         let mut operands = Values::new();
         for _ in 0..self.count()? {
@@ -817,7 +817,7 @@ impl<'b> Reader<'b> {
             } else {
                 match usize::try_from(operand >> 1).ok().and_then(|value| values.get(value)) {
                     Some(&value) => value,
-                    None => return self.wrong(format!("value {} is not defined yet", operand >> 1)),
+                    None => return self.malformed(format!("value {} is used before its definition", operand >> 1)),
                 }
             });
         }

@@ -35,7 +35,7 @@ fn literals_keep_their_signs() {
 #[test]
 fn numbers_that_are_too_large_are_not_infinities() {
     for text in ["1e39", "-1e39", "1e309f64", "65520f16", "4294967296"] {
-        let reason = "it does not fit its type";
+        let reason = "it is out of the range of its type";
         assert_eq!(text::parse_literal(text), Err(Fault::BadNumber { text: text.into(), reason }));
     }
 }

@@ -1,4 +1,4 @@
-//! Splits text into tokens.
+//! Lexer of the text format.
 
 use crate::diagnostics::{Diagnostic, DiagnosticSink, Fault};
 use crate::ir::Span;
@@ -9,17 +9,17 @@ pub(super) enum Token<'s> {
     /// A value name, without its `%`.
     Value(&'s str),
     Number(&'s str),
-    /// The text between the quotes, escapes not yet replaced.
+    /// The text between the quotes, with escapes.
     String(&'s str),
     Punctuation(&'static str),
     EndOfLine,
     EndOfText,
-    /// Something that is no token, and has been reported.
+    /// An invalid token, already reported.
     Invalid,
 }
 
 impl Token<'_> {
-    /// The token in words, for messages.
+    /// Description for messages.
     pub(super) fn describe(self) -> String {
         match self {
             Token::Name(name) => format!("`{name}`"),
@@ -34,7 +34,7 @@ impl Token<'_> {
     }
 }
 
-/// Every token with its place, ending in `EndOfText`. What is not a token is reported.
+/// Splits a text into tokens with their spans, ending in `EndOfText`. Reports invalid tokens.
 pub(super) fn tokens<'s>(source: &'s str, found: &mut DiagnosticSink) -> Vec<(Token<'s>, Span)> {
     let mut lexer = Lexer { source, at: 0 };
     let mut tokens = Vec::new();
@@ -64,7 +64,7 @@ impl<'s> Lexer<'s> {
         &self.source[self.at..]
     }
 
-    /// Takes the longest prefix whose characters all fit.
+    /// Takes the longest prefix of characters for which `fits` is true.
     fn take_while(&mut self, fits: impl Fn(char) -> bool) -> &'s str {
         let rest = self.rest();
         let length = rest.find(|c| !fits(c)).unwrap_or(rest.len());
@@ -119,7 +119,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// Takes everything that looks like a number; whether it is one is decided later.
+    /// Takes the characters of a number, which the parser checks.
     fn number(&mut self) -> Token<'s> {
         let start = self.at;
         self.at += usize::from(self.rest().starts_with('-'));

@@ -1,4 +1,4 @@
-//! The text format, `.vyre`.
+//! Text format, `.vyre`: parser and printer.
 //!
 //! ```text
 //! module    = { program | pipeline }
@@ -30,16 +30,16 @@
 //! literal   = 7 (u32) | -7i32 | 0xffu64 | 1.5 (f32) | 1.5f64 | true | f32(0x7fc00000)
 //! ```
 //!
-//! A statement ends with its line, or at `;` or `}`; a line may be continued after a comma. `//` starts a comment. A block
-//! whose terminator is left out ends in `return` (the body), `continue` (a loop) or `yield` (all others), without values.
-//! A value without a name of its own is printed with a number.
+//! A statement ends with its line, or at `;` or `}`; a line may be continued after a comma. `//` starts a comment. An omitted terminator is
+//! `return` (of the body), `continue` (of a loop) or `yield` (of other blocks), without values. Values without a debug name are printed as
+//! numbers.
 //!
-//! `parse(print(m)) == m` for every module that is valid.
+//! `parse(print(m)) == m` for every valid module.
 //!
 //! # Compatibility
 //!
-//! A file that is valid stays valid and keeps its meaning within a major version. New operations, attributes and
-//! declarations may be added in minor versions; names of operations are not reserved words, so adding one breaks no file.
+//! A valid file stays valid with the same semantics within a major version. Minor versions may add operations, attributes and declarations;
+//! names of operations are not reserved words, so a new operation breaks no file.
 
 mod lexer;
 mod number;
@@ -51,7 +51,7 @@ pub use number::parse_literal;
 pub use parser::parse;
 pub use printer::{lines, print};
 
-/// Whether a text is a name: letters, digits and `_`, not starting with a digit, and nothing that begins a literal.
+/// Returns true if a text is a name: ASCII letters, digits and `_`, not starting with a digit, and not `true`, `false` or a type.
 pub fn is_name(text: &str) -> bool {
     let mut characters = text.chars();
     characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')

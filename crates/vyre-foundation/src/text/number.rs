@@ -1,4 +1,4 @@
-//! Literals as text.
+//! Parsing of literals.
 
 use half::f16;
 
@@ -29,17 +29,17 @@ pub(crate) fn parse_as(digits: &str, ty: Type) -> Result<Literal, &'static str> 
     let literal = match ty {
         Type::F32 => float::<f32>(&plain),
         Type::F64 => float::<f64>(&plain),
-        // A decimal that prints an f16 is exact in f32, so rounding twice does no harm there.
+        // A decimal printed from an f16 is exact in f32, so double rounding is innocuous.
         Type::F16 => float::<f32>(&plain).map(|value| f16::from_f32(f32::from_bits(value.bits as u32)).into()),
         Type::Bool | Type::I32 | Type::U32 | Type::I64 | Type::U64 => return integer(&plain, ty),
     }?;
-    // Infinities and NaNs are meant where they are named, which takes an `n`.
+    // Infinities and NaNs are accepted by name (which contains an `n`), not as the result of overflow.
     if literal.is_finite() || plain.contains(['n', 'N']) { Ok(literal) } else { Err(OUT_OF_RANGE) }
 }
 
-const OUT_OF_RANGE: &str = "it does not fit its type";
+const OUT_OF_RANGE: &str = "it is out of the range of its type";
 
-/// `1u64` → `1` and u64. In hexadecimal digits, `f32` is not a suffix.
+/// Splits `1u64` into `1` and u64. In hexadecimal numbers, `f32` is digits.
 fn split_suffix(text: &str) -> (&str, Option<Type>) {
     let hexadecimal = text.trim_start_matches('-').starts_with("0x");
     let types = Type::ALL.into_iter().filter(|ty| *ty != Type::Bool && !(hexadecimal && ty.is_float()));
@@ -52,7 +52,7 @@ fn split_suffix(text: &str) -> (&str, Option<Type>) {
 }
 
 fn float<T: std::str::FromStr + Scalar + Into<Literal>>(digits: &str) -> Result<Literal, &'static str> {
-    digits.parse::<T>().map(Into::into).map_err(|_| "it has no decimal value")
+    digits.parse::<T>().map(Into::into).map_err(|_| "it is not a decimal float")
 }
 
 fn integer(digits: &str, ty: Type) -> Result<Literal, &'static str> {
@@ -66,11 +66,11 @@ fn integer(digits: &str, ty: Type) -> Result<Literal, &'static str> {
     };
     let magnitude = match parsed {
         Ok(magnitude) if !digits.contains('+') => i128::from(magnitude),
-        Ok(_) => return Err("it has a sign that is not needed"),
+        Ok(_) => return Err("a plus sign is not allowed"),
         Err(error) if matches!(error.kind(), std::num::IntErrorKind::PosOverflow) => {
             return Err(OUT_OF_RANGE);
         }
-        Err(_) => return Err("it has characters that are no digits"),
+        Err(_) => return Err("it has characters that are not digits"),
     };
     let value = if negative { -magnitude } else { magnitude };
     match ty {

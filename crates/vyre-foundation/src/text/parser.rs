@@ -1,4 +1,4 @@
-//! Reads the text format. Every mistake is reported: after one, reading goes on with the next statement.
+//! Recursive-descent parser of the text format, with error recovery at statements.
 
 use rustc_hash::FxHashMap;
 
@@ -15,10 +15,10 @@ use crate::ir::{
 };
 use crate::launch::Grid;
 
-/// Reads a module.
+/// Parses a module.
 ///
 /// # Errors
-/// [`Error::Text`] with the mistakes, at most [`LIMIT`](crate::diagnostics::LIMIT).
+/// [`Error::Text`] with the errors, at most [`LIMIT`](crate::diagnostics::LIMIT).
 pub fn parse(source: &str) -> Result<Module, Error> {
     let _span = tracing::info_span!("parse", bytes = source.len()).entered();
     let mut found = DiagnosticSink::default();
@@ -35,19 +35,18 @@ pub fn parse(source: &str) -> Result<Module, Error> {
             return Ok(module);
         }
     }
-    Err(Error::Text(found.into_diagnostics().expect("a mistake was found")))
+    Err(Error::Text(found.into_diagnostics().expect("an error was reported")))
 }
 
-/// How deep blocks may be nested before reading stops. More than the validator allows, so that its message is the one that
-/// is usually seen, and little enough for the stack.
+/// Maximum nesting depth of blocks, low enough for the stack, and above the limit of the validator, which gives the better message.
 const MAX_DEPTH: usize = 128;
 
-/// A mistake was reported; the statement it is in cannot be read.
+/// The current statement has an error, which was reported.
 struct Failed;
 
 type Parsed<T> = Result<T, Failed>;
 
-/// What a block belongs to: it decides the terminator that may be left out.
+/// Owner of a block, which determines its implied terminator.
 #[derive(Clone, Copy, PartialEq)]
 enum Owner {
     Body,
@@ -55,13 +54,12 @@ enum Owner {
     Other,
 }
 
-/// The program that is being read, and the names that can be seen.
+/// The program under construction, with its symbol tables.
 struct Scope<'s> {
     program: Program,
-    /// Innermost last.
+    /// Names in scope, innermost block last.
     visible: Vec<FxHashMap<&'s str, ValueId>>,
-    /// The latest value of each name, visible or not. A use of one that is out of scope is left to the validator, which can
-    /// say more about it.
+    /// Latest value of each name, in scope or not. Uses out of scope are left to the validator, whose message points to the definition.
     latest: FxHashMap<&'s str, ValueId>,
     constants: FxHashMap<&'s str, ValueId>,
     memory: FxHashMap<&'s str, MemId>,
@@ -82,7 +80,7 @@ impl<'s> Scope<'s> {
         self.visible.iter().rev().find_map(|names| names.get(name)).copied()
     }
 
-    /// Gives a value a name; whether nothing that can be seen has it.
+    /// Names a value. Returns false if the name is already defined in scope.
     fn define(&mut self, name: &'s str, value: ValueId) -> bool {
         let is_new = self.lookup(name).is_none();
         if !name.bytes().all(|c| c.is_ascii_digit()) {
@@ -101,7 +99,7 @@ struct Parser<'s> {
     found: DiagnosticSink,
 }
 
-/// A name with its place.
+/// A name with its span.
 type Name<'s> = (&'s str, Span);
 
 impl<'s> Parser<'s> {
@@ -156,7 +154,7 @@ impl<'s> Parser<'s> {
         matches!(self.peek(), Token::EndOfLine | Token::Punctuation(";" | "}") | Token::EndOfText)
     }
 
-    // Mistakes.
+    // Errors.
 
     fn report(&mut self, fault: Fault, span: Span) -> Failed {
         self.found.push(Diagnostic::new(fault, span));
@@ -175,7 +173,7 @@ impl<'s> Parser<'s> {
         if self.eat_punctuation(text) { Ok(()) } else { Err(self.expected(format!("`{text}`"))) }
     }
 
-    /// Goes to the end of the statement, past any blocks it has.
+    /// Skips to the end of the statement, including its blocks.
     fn skip_statement(&mut self) {
         let mut depth = 0;
         loop {
@@ -190,7 +188,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    // Pieces.
+    // Terminals.
 
     fn name(&mut self, what: &str) -> Parsed<Name<'s>> {
         let span = self.span();
@@ -283,7 +281,7 @@ impl<'s> Parser<'s> {
                     Some(value) => Ok(value),
                     None => {
                         self.report(Fault::UnknownValue { name: name.into() }, span);
-                        // One report for each name is enough.
+                        // Each unknown name is reported once.
                         let stand_in = scope.program.literal(0u32);
                         scope.latest.insert(name, stand_in);
                         Ok(stand_in)
@@ -305,7 +303,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// Operands separated by commas, as many as there are.
+    /// Comma-separated operands.
     fn operands(&mut self, scope: &mut Scope<'s>) -> Parsed<Values> {
         let mut operands = Values::new();
         if !matches!(self.peek(), Token::Value(_) | Token::Number(_) | Token::Name(_)) {
@@ -354,7 +352,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// After a mistake outside any body: go on with the next program or pipeline.
+    /// Error recovery outside of any body: skips to the next program or pipeline.
     fn skip_to_program(&mut self) {
         let mut depth = 0usize;
         loop {
@@ -435,7 +433,7 @@ impl<'s> Parser<'s> {
             if self.eat_punctuation("}") {
                 return Ok(pipeline);
             }
-            // What is at the end of the text is not skipped.
+            // The end of the text ends the pipeline, too.
             if self.peek() == Token::EndOfText {
                 return Err(self.expected("`}`"));
             }
@@ -503,7 +501,7 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    /// Reads a declaration, if this is one.
+    /// Parses a declaration, if there is one.
     fn declaration(&mut self, scope: &mut Scope<'s>) -> Parsed<bool> {
         let start = self.span();
         let Token::Name(keyword) = self.peek() else { return Ok(false) };
@@ -568,7 +566,7 @@ impl<'s> Parser<'s> {
 
     // Blocks and statements.
 
-    /// Reads `{ … }` into a block, and adds the terminator if it was left out.
+    /// Parses `{ … }` into a block, and adds an implied terminator.
     fn block(&mut self, scope: &mut Scope<'s>, block: BlockId, owner: Owner) -> Parsed<()> {
         self.skip_line_ends();
         self.expect("{")?;
@@ -623,7 +621,7 @@ impl<'s> Parser<'s> {
         }
         let read = if results.is_empty() { Ok(()) } else { self.expect("=") };
         let values = read.and_then(|()| self.operation(scope, block, start, results.len()));
-        // Names are defined even if the statement could not be read, so that their uses are not reported too.
+        // Names are defined even if the statement has an error, so that their uses are not reported.
         for (position, &(name, span)) in results.iter().enumerate() {
             let value = match &values {
                 Ok(values) if position < values.len() => values[position],
@@ -636,7 +634,7 @@ impl<'s> Parser<'s> {
         values.map(|_| ())
     }
 
-    /// Reads an operation, appends its instruction and returns its results.
+    /// Parses an operation, appends its instruction and returns its results.
     fn operation(
         &mut self,
         scope: &mut Scope<'s>,
@@ -728,10 +726,10 @@ impl<'s> Parser<'s> {
             }
         }
 
-        // The span of control flow is its header: an excerpt of the whole block would hide the mistake.
+        // The span of control flow is its header, so that excerpts are short.
         let end = if blocks.is_empty() { self.previous_span() } else { header };
-        let op = row.op(payload).expect("the form decides the payload");
-        // Operands that do not fit are left to the validator; the results only have to exist.
+        let op = row.op(payload).expect("the form determines the payload");
+        // Operand types are left to the validator; the results only have to exist.
         let types = scope.program.result_types(&op, &operands, &named_types).unwrap_or_else(|_| match row.form {
             Form::Plain(signature) => {
                 let first = operands.first().map_or(Type::U32, |&operand| scope.program.ty(operand));
@@ -748,7 +746,7 @@ impl<'s> Parser<'s> {
         Ok(scope.program.inst(inst).results.clone())
     }
 
-    /// `as f16`, `as atomic u32`, or nothing for an access as the object is declared.
+    /// `as f16`, `as atomic u32`, or nothing for an access of the declared type.
     fn mem_operand(&mut self, row: &OpInfo, declared: MemOperand) -> Parsed<MemOperand> {
         let always_atomic = row.kind == Kind::Atomic;
         if !self.eat(Token::Name("as")) {
@@ -776,7 +774,7 @@ impl<'s> Parser<'s> {
         Ok(block)
     }
 
-    /// An `else` with its block; a missing one is an empty block.
+    /// An `else` block, empty if omitted.
     fn else_block(&mut self, scope: &mut Scope<'s>) -> Parsed<BlockId> {
         let end = self.previous_span();
         let before = self.at;
@@ -790,7 +788,7 @@ impl<'s> Parser<'s> {
         Ok(block)
     }
 
-    /// A loop from its parameters to its body: their initial values, the types of the results, and where its header ends.
+    /// A loop from its parameters to its body. Returns initial values, result types, and the end of its header.
     fn loop_inst(&mut self, scope: &mut Scope<'s>, body: BlockId) -> Parsed<(Values, Vec<Type>, Span)> {
         let initial = self.loop_params(scope, body)?;
         let types = self.result_types()?;
@@ -846,7 +844,7 @@ impl<'s> Parser<'s> {
             }
             let span = self.span();
             let literal = self.literal()?;
-            // A selector that is not an integer is left to the validator.
+            // Selectors of other types are left to the validator.
             if literal.ty != selector && matches!(selector, Type::I32 | Type::U32) {
                 let expected = format!("a case of type {selector}");
                 return Err(self.report(Fault::Expected { expected, found: format!("`{literal}`") }, span));
@@ -857,7 +855,7 @@ impl<'s> Parser<'s> {
     }
 }
 
-/// The operation whose name takes the fewest edits, if they are few.
+/// Operation with the smallest edit distance, if it is small.
 fn nearest_op(name: &str) -> Option<&'static str> {
     let distances = TABLE.iter().map(|row| (edit_distance(name, row.name), row.name));
     distances.min().filter(|(distance, _)| *distance <= 1 + name.len() / 4).map(|(_, name)| name)

@@ -1,4 +1,4 @@
-//! Writes the text format.
+//! Printer of the text format.
 
 use std::borrow::Borrow;
 use std::fmt::{self, Write};
@@ -13,10 +13,9 @@ use crate::ir::{
 };
 use crate::launch::Grid;
 
-/// The module as text.
+/// Prints a module.
 ///
-/// Modules that are not valid are printed as well, for messages: what is missing is left out, and what is nested deeper than
-/// can be read back is not shown.
+/// Invalid modules are printed, too, for messages: missing entities and blocks nested deeper than the parser accepts are omitted.
 pub fn print<P: Borrow<Program>>(module: &Module<P>) -> String {
     let programs = module.programs.iter().map(|program| Borrow::<Program>::borrow(program).to_string());
     programs.chain(module.pipelines.iter().map(pipeline)).collect::<Vec<_>>().join("\n")
@@ -55,7 +54,7 @@ fn pipeline(pipeline: &Pipeline) -> String {
             Grid::Elements(elements) => format!("elements({})", sizes(elements)),
         };
         let argument = |(name, argument): &(String, Argument)| match argument {
-            // What is not valid is printed as well.
+            // The argument may be invalid.
             Argument::Buffer(id) => {
                 let buffer = pipeline.buffers.get(*id);
                 format!("{name} = {}", buffer.map_or("undefined", |buffer| buffer.name.as_str()))
@@ -69,7 +68,7 @@ fn pipeline(pipeline: &Pipeline) -> String {
     text + "}\n"
 }
 
-/// The lines of the text of a program, each with the instruction that begins there.
+/// Lines of the text of a program, each with the instruction that starts on it.
 pub fn lines(program: &Program) -> Vec<(String, Option<InstId>)> {
     let printer = Printer::new(program).program();
     let mut starts = printer.starts.into_iter().peekable();
@@ -82,7 +81,7 @@ pub fn lines(program: &Program) -> Vec<(String, Option<InstId>)> {
     printer.text.lines().map(line).collect()
 }
 
-/// As deep as blocks can be nested and still be read back. Little enough for the stack.
+/// Maximum nesting depth that the parser accepts, low enough for the stack.
 const MAX_DEPTH: usize = 128;
 
 struct Printer<'p> {
@@ -92,10 +91,10 @@ struct Printer<'p> {
     depth: usize,
     names: FxHashMap<ValueId, String>,
     taken: FxHashSet<String>,
-    /// How many values were named after each hint.
+    /// Number of values named after each hint.
     copies: FxHashMap<&'p str, usize>,
     numbered: usize,
-    /// Where the text of each instruction starts.
+    /// Start of the text of each instruction.
     starts: Vec<(InstId, usize)>,
 }
 
@@ -148,7 +147,7 @@ impl<'p> Printer<'p> {
         self.text.push('\n');
     }
 
-    /// The instructions of a block, without the terminator that reading would add.
+    /// Prints the instructions of a block without an implied terminator.
     fn insts(&mut self, block: &Block, implied: Terminator) {
         for (position, &id) in block.insts.iter().enumerate() {
             let inst = self.program.inst(id);
@@ -220,7 +219,7 @@ impl<'p> Printer<'p> {
             let types: Vec<&str> = results.iter().map(|ty| ty.name()).collect();
             let _ = write!(head, " -> {}", types.join(", "));
         }
-        // Results are not visible inside, but naming them first gives them the numbers a reader expects.
+        // Results are out of scope in nested blocks, but naming them first numbers them in reading order.
         let names = self.results(inst);
         self.line(&format!("{names}{head} {{"));
         match &inst.op {
@@ -253,7 +252,7 @@ impl<'p> Printer<'p> {
         self.line("}");
     }
 
-    /// Whether a block does nothing, and gives nothing.
+    /// Returns true if a block is only a `yield` without values.
     fn yields_at_once(&self, block: BlockId) -> bool {
         match self.program.block(block).insts[..] {
             [only] => {
@@ -282,7 +281,7 @@ impl<'p> Printer<'p> {
         if names.is_empty() { String::new() } else { format!("{} = ", names.join(", ")) }
     }
 
-    /// Gives a value a name that no other value of the program has.
+    /// Assigns a unique name to a value.
     fn define(&mut self, value: ValueId) -> String {
         let name = match self.program.value_name(value) {
             Some(hint) => {
@@ -310,7 +309,7 @@ impl<'p> Printer<'p> {
         match self.program.def(value) {
             Def::Literal(bits) => Literal { ty, bits }.to_string(),
             Def::Constant(constant) => self.program.constant(constant).name.clone(),
-            // A value that is used before its definition is printed all the same, for messages.
+            // A value used before its definition, in an invalid program.
             Def::Result(..) | Def::Param(..) => {
                 self.names.get(&value).cloned().unwrap_or_else(|| format!("%undefined.{value:?}"))
             }
@@ -326,7 +325,7 @@ fn sizes(sizes: [u32; 3]) -> String {
     }
 }
 
-/// The type of an access that differs from the declaration of its object.
+/// Explicit type of an access that differs from the declared type of its object.
 fn named_type(memory: &Memory, kind: Kind, operand: MemOperand) -> Option<String> {
     let is_implied = kind == Kind::Atomic || operand.atomic == memory.atomic;
     if is_implied && operand.element == memory.element {

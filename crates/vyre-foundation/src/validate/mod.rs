@@ -1,16 +1,14 @@
-//! The validator, and the promise that comes with it.
+//! Validator of programs, modules and pipelines.
 //!
-//! [`program`] checks every rule of the [fault table](crate::diagnostics::Fault) and reports the violations. What passes is
-//! wrapped as [`Validated`], and only that can be run, optimized or lowered. The promise: *no later stage panics on a
-//! validated program*, and all of them agree on what it means. In particular:
+//! [`program`] checks every rule of the [fault table](crate::diagnostics::Fault) and reports the violations. Only a [`Validated`] program can
+//! be run, optimized or lowered, and *no later stage panics on a validated program*. In particular:
 //!
-//! * ids are in range, each block and instruction stands in one place, and each value links to its definition;
-//! * every block ends in exactly one terminator, which gives its target what that takes;
-//! * a value is used only where its definition has been executed;
+//! * ids are in range, each block and instruction has one parent, and each value links to its definition;
+//! * every block ends in exactly one terminator, whose operands match its target;
+//! * definitions dominate uses;
 //! * operands and results have the types of the op table;
-//! * accesses respect the mode, the atomicity and, where it is known, the length of their object;
-//! * barriers and broadcasts stand in control flow that is proved uniform for the workgroup, subgroup operations in control flow
-//!   that is proved uniform for the subgroup;
+//! * accesses respect the access mode and atomicity of their object, and constant indices its declared length;
+//! * barriers and broadcasts are in control flow proved workgroup-uniform, subgroup operations in control flow proved subgroup-uniform;
 //! * sizes and nesting are within the [`limits`].
 
 mod structure;
@@ -31,23 +29,23 @@ use crate::ir::{
 };
 use crate::text::is_name;
 
-/// What no program may exceed. A device can allow less, and says so when it compiles.
+/// Limits of every program. A device with lower limits reports an error when it compiles.
 pub mod limits {
-    /// Invocations of a workgroup in each dimension: what desktop GPUs run.
+    /// Invocations of a workgroup in each dimension, as on desktop GPUs.
     pub const WORKGROUP_SIZE: [u32; 3] = [1024, 1024, 64];
-    /// Invocations of a workgroup: what desktop GPUs run.
+    /// Invocations of a workgroup, as on desktop GPUs.
     pub const WORKGROUP_INVOCATIONS: u32 = 1024;
-    /// Bytes of workgroup arrays: what desktop GPUs have.
+    /// Bytes of workgroup arrays, as on desktop GPUs.
     pub const WORKGROUP_BYTES: u64 = 32 * 1024;
-    /// Bytes of private arrays of one invocation. More would not fit into caches for a thousand invocations.
+    /// Bytes of private arrays of an invocation: 16 MiB for 1024 invocations.
     pub const PRIVATE_BYTES: u64 = 16 * 1024;
-    /// Nesting of blocks: enough for any kernel, and little enough for recursion over blocks everywhere.
+    /// Nesting depth of blocks, low enough for recursion over blocks on any stack.
     pub const NESTING: usize = 64;
 }
 
 /// Input of the validator.
 pub trait Validate {
-    /// The validated form: its parts are validated, too.
+    /// The validated form, with validated parts.
     type Form: Clone;
 }
 
@@ -59,19 +57,19 @@ impl Validate for Module {
     type Form = Module<Validated<Program>>;
 }
 
-/// A validated program or module. It can be read but not changed, and clones share it.
+/// A validated program or module: immutable and shared between clones.
 #[derive(Debug)]
 pub struct Validated<T: Validate>(Arc<T::Form>);
 
 impl<T: Validate> Validated<T> {
-    /// Returns the value, to be changed and validated again. Copies it if there are other clones.
+    /// Returns the value, unvalidated. Copies it if there are other clones.
     pub fn into_inner(self) -> T::Form {
         Arc::unwrap_or_clone(self.0)
     }
 }
 
 impl Validated<Program> {
-    /// The same program with other sources, which no rule is about.
+    /// Replaces the sources, which no rule depends on.
     pub fn with_sources(mut self, sources: &SourceMap) -> Validated<Program> {
         if self.sources() != sources {
             Arc::make_mut(&mut self.0).set_sources(sources.clone());
@@ -79,7 +77,7 @@ impl Validated<Program> {
         self
     }
 
-    /// Drops what is not reachable, which no rule is about, and numbers the rest anew.
+    /// [Compacts](Program::compact) the program, which no rule depends on.
     pub(crate) fn compact(&mut self) {
         Arc::make_mut(&mut self.0).compact();
     }
@@ -110,7 +108,7 @@ impl Borrow<Program> for Validated<Program> {
     }
 }
 
-/// Validates every program and pipeline of a module, and that their names are distinct.
+/// Validates the programs and pipelines of a module, and that their names are distinct.
 ///
 /// # Errors
 /// [`Error::Invalid`] with the violations of all programs, at most [`LIMIT`](crate::diagnostics::LIMIT).
@@ -136,7 +134,7 @@ pub fn module(module: Module) -> Result<Validated<Module>, Error> {
     if let Some(diagnostics) = found.into_diagnostics() {
         return Err(Error::Invalid(diagnostics));
     }
-    // Arguments are matched with programs that are known to be in order.
+    // Arguments are matched with valid programs only.
     let mut found = DiagnosticSink::default();
     let programs = module.programs.into_iter().map(|program| Validated(Arc::new(program))).collect();
     let module = Module { programs, pipelines: module.pipelines };
@@ -161,18 +159,17 @@ pub fn program(program: Program) -> Result<Validated<Program>, Error> {
     }
 }
 
-/// Every rule that a program breaks, if it breaks any.
+/// The violations of a program, if any.
 pub fn diagnose(program: &Program) -> Option<Diagnostics> {
     check(program).into_diagnostics()
 }
 
-/// The first rule about single instructions that this one breaks. The builder asks after each, while it knows the place in
-/// the caller's source.
+/// First violation of the rules about single instructions. The builder checks each instruction while the location of its call is known.
 pub(crate) fn instruction(program: &Program, inst: InstId) -> Option<Fault> {
     typing::check_inst(program, inst).first()
 }
 
-/// Names and lengths of the buffers of a pipeline, whoever recorded it.
+/// Validates the names and buffers of a pipeline that is not part of a module.
 ///
 /// # Errors
 /// [`Error::Invalid`] with the violations, at most [`LIMIT`](crate::diagnostics::LIMIT).
@@ -228,7 +225,7 @@ fn dispatches(pipeline: &Pipeline, programs: &[Validated<Program>], found: &mut 
     }
 }
 
-/// Each stage relies on the ones before it, so a stage that finds something is the last.
+/// Runs the stages of validation. Each stage relies on the previous ones, so the first stage with violations is the last one.
 fn check(program: &Program) -> DiagnosticSink {
     let mut found = structure::check(program);
     if found.is_empty() {
@@ -241,7 +238,7 @@ fn check(program: &Program) -> DiagnosticSink {
     found
 }
 
-/// Names, sizes and memory. The builder asks for this, too, after each declaration.
+/// Checks names, sizes and memory objects. The builder calls it after each declaration.
 pub(crate) fn declarations(program: &Program, found: &mut DiagnosticSink) {
     let mut report = |fault, span| found.push(Diagnostic::new(fault, span));
     if !is_name(program.name()) {
@@ -324,10 +321,10 @@ fn workgroup_size(program: &Program, report: &mut impl FnMut(Fault, Span)) {
     }
 }
 
-/// Rejects collective operations that not all invocations of their scope may reach together, and shows the way back to the
-/// operation that tells subgroups or invocations apart.
+/// Rejects collective operations in divergent control flow, with labels for the def-use chain from the condition back to the source of
+/// divergence.
 fn uniform_control_flow(program: &Program, found: &mut DiagnosticSink) {
-    /// Steps of the way that are shown, from its beginning; the last one is always shown.
+    /// Number of steps of the chain that are shown, from the condition; the source of divergence is always shown.
     const STEPS: usize = 7;
     let uniformity = Uniformity::of(program);
     for (block, contents) in program.blocks().iter() {

@@ -1,4 +1,4 @@
-//! Rule V001 and the nesting limit: the arenas agree with each other, so that everything after can index them freely.
+//! Structural rules: consistency of the arenas (V001), so that later stages index them without checks, and the nesting limit (V027).
 
 use super::limits;
 use crate::diagnostics::{Diagnostic, DiagnosticSink, Fault, Malformation};
@@ -50,7 +50,7 @@ impl Structure<'_> {
                     }
                     Some(_) => {}
                 },
-                // Checked from the side of the instruction or block, for those that are reachable.
+                // Checked for reachable instructions and blocks.
                 Def::Result(..) | Def::Param(..) => {}
             }
         }
@@ -68,7 +68,7 @@ impl Structure<'_> {
 
     fn blocks(&mut self) {
         let program = self.program;
-        // An explicit stack: the nesting is not known to be bounded yet, nor to be free of cycles.
+        // An explicit stack: the nesting may be unbounded or cyclic.
         let mut pending = vec![(program.body(), 0, None)];
         let mut deepest = (0, Span::NONE);
         while let Some((block, depth, owner)) = pending.pop() {
@@ -180,7 +180,7 @@ impl Structure<'_> {
     }
 }
 
-/// Whether the values an instruction defines have the types that its operation gives. Operands are in order.
+/// Reports results of an instruction whose types differ from the expected ones.
 pub(super) fn wrong_results(program: &Program, id: InstId, expected: &[Type]) -> Option<Diagnostic> {
     let inst = program.inst(id);
     let types: Vec<Type> = inst.results.iter().map(|&result: &ValueId| program.ty(result)).collect();

@@ -1,4 +1,4 @@
-//! Rules about single instructions: types, scopes, terminators and accesses.
+//! Rules about instructions: types, scopes, terminators and accesses.
 
 use rustc_hash::FxHashSet;
 
@@ -8,20 +8,20 @@ use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::{Control, Form, Op, Terminator};
 use crate::ir::{Access, BlockId, Def, Inst, InstId, Literal, Memory, Program, Space, Span, Type, TypeError, ValueId};
 
-/// Checks everything that is reachable. The structure of the program is in order.
+/// Checks all reachable instructions of a program with a valid structure.
 pub(super) fn check(program: &Program, found: &mut DiagnosticSink) {
     let visible = SecondaryMap::with_capacity(program.values().len(), false);
     Checker { program, found, visible }.block(program.body(), Owner::Body, None);
 }
 
-/// Checks the operands, results and access of one instruction, but not where it stands.
+/// Checks the operands, results and access of one instruction, but not its scope and position.
 pub(super) fn check_inst(program: &Program, inst: InstId) -> DiagnosticSink {
     let mut found = DiagnosticSink::default();
     Checker { program, found: &mut found, visible: SecondaryMap::new(false) }.inst(inst);
     found
 }
 
-/// What the block that is being checked belongs to.
+/// Owner of the current block.
 #[derive(Clone, Copy)]
 enum Owner {
     Body,
@@ -98,9 +98,9 @@ impl Checker<'_> {
         let place = match owner {
             Owner::Body => "the body of a program",
             Owner::Loop => "the block of a loop",
-            Owner::Other(_) => "this block, which has no loop around it",
+            Owner::Other(_) => "this block, outside of any loop",
         };
-        // What the exit hands over, and to what.
+        // Results or parameters that the exit assigns.
         let targets: Option<&[ValueId]> = match (&inst.op, owner, enclosing_loop) {
             (Op::Terminator(Terminator::Return), ..) => Some(&[]),
             (Op::Terminator(Terminator::Trap), ..) => {
@@ -164,7 +164,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks the operands against the op table and returns the types the results must have.
+    /// Checks the operands against the op table and returns the expected result types.
     fn types(&mut self, inst: &Inst) -> Option<Vec<Type>> {
         let op = inst.op.info().name;
         let results: Vec<Type> = inst.results.iter().map(|&result| self.program.ty(result)).collect();
@@ -180,7 +180,7 @@ impl Checker<'_> {
         None
     }
 
-    /// Checks what an access does to its object. Says whether its operands can be looked at.
+    /// Checks an access against its object. Returns true if its operands can be checked.
     fn access(&mut self, inst: &Inst, memory: &Memory) -> bool {
         let name = || memory.name.clone();
         let reads = matches!(inst.op, Op::Load(_)) || inst.op.atomic().is_some();
@@ -209,7 +209,7 @@ impl Checker<'_> {
                 inst.span,
             );
         }
-        // How many elements a load or store touches, and how many operands that takes besides the index.
+        // Number of accessed elements, and of operands besides the index.
         let (width, values) = match inst.op.info().form {
             Form::Length => return true,
             Form::Load => (inst.results.len(), 0),
@@ -221,7 +221,7 @@ impl Checker<'_> {
         };
         let indexed = inst.operands.len() > values;
         if memory.space == Space::Uniform {
-            // It is a single scalar, so it is not loaded several at a time either.
+            // A scalar has no wide loads.
             if indexed || width > 1 {
                 self.report(Fault::IndexedUniform { memory: name() }, inst.span);
             }
