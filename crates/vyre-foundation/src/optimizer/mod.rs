@@ -109,19 +109,19 @@ pub enum Boundary {
 /// Criterion by which a pass is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Always selected.
+    /// Scalar passes: always selected.
     Scalar,
-    /// Always selected.
+    /// Barriers and atomics: always selected.
     Sync,
-    /// Number of instructions.
+    /// Loop passes: selected by the number of instructions.
     Loop,
-    /// Bytes of the bound objects.
+    /// Memory passes: selected by the known bytes of the objects.
     Memory,
-    /// Number of top-level regions.
+    /// Fusion passes: selected by the number of top-level regions.
     Fusion,
-    /// Number of instructions of a dataflow program.
+    /// Dataflow passes: selected by the number of instructions.
     Dataflow,
-    /// Number of instructions of a megakernel.
+    /// Megakernel passes: selected by the number of instructions.
     Megakernel,
     /// Not declared; always selected.
     Unknown,

@@ -16,9 +16,9 @@
 //! * Operands of commutative operations (those in [`SWAPPED`]) are matched in either order, but literals only on the
 //!   right, where `canonicalize` puts them.
 //!
-//! Each operation of the op table has an SMT term. For every type of a rule's class, the solver proves that no operands
-//! distinguish the two sides; a rule that it cannot prove is not in the table. Tests check that [`simplifying`] rules
-//! lower the cost and [`canonical`] rules do not raise it, so rewriting terminates.
+//! Rules use only operations with an SMT term in the op table. For every type of a rule's class, the solver proves that
+//! no operands distinguish the two sides; a rule that it cannot prove is not in the table. Tests check that
+//! [`simplifying`] rules lower the cost and [`canonical`] rules do not raise it, so rewriting terminates.
 
 use std::sync::{Arc, LazyLock, OnceLock};
 
