@@ -64,7 +64,7 @@ impl<'b> Memory<'b> {
                     bytes = slice.bytes as usize;
                     Backing::Buffer { buffer, start: slice.start as usize }
                 }
-                (Space::Storage(_) | Space::Uniform, None) => unreachable!("binding leaves nothing unbound"),
+                (Space::Storage(_) | Space::Uniform, None) => unreachable!("`bind` rejects missing arguments"),
             };
             objects.push(Object { element: memory.element, bytes: bytes as u64, backing });
         }

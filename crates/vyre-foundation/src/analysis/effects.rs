@@ -63,7 +63,7 @@ pub struct Summary {
 impl Summary {
     /// Returns true if the results are the only effect: the instruction may be speculated, duplicated, moved or
     /// removed, as long as nothing in between writes what it reads.
-    pub fn only_computes(&self) -> bool {
+    pub fn is_side_effect_free(&self) -> bool {
         self.writes.is_empty() && !self.collective && !self.prints && !self.ends && !self.jumps
     }
 

@@ -114,7 +114,7 @@ pub struct ConstTripCount {
 }
 
 /// Limit of simulated iterations.
-const SIMULATED: u64 = 64;
+const MAX_SIMULATED: u64 = 64;
 
 /// The constant trip count of a loop, if it has one.
 pub fn const_trip_count(program: &Program, id: InstId) -> Option<ConstTripCount> {
@@ -137,7 +137,7 @@ pub fn const_trip_count(program: &Program, id: InstId) -> Option<ConstTripCount>
     });
     let Def::Result(step, 0) = program.def(step.filter(|_| one_step)?) else { return None };
     let mut at = literal(program, inst.operands[position])?;
-    for trips in 0..=SIMULATED {
+    for trips in 0..=MAX_SIMULATED {
         if (evaluate(program, comparison, param, at)? == 1) == breaks_when {
             return Some(ConstTripCount { test, trips });
         }
@@ -196,7 +196,7 @@ pub fn counted(program: &Program, id: InstId) -> Option<Counted> {
         _ => return None,
     };
     let param = params[position];
-    if !matches!(program.ty(param), Type::U32 | Type::I32) || !is_outside(program, bound, body) {
+    if !matches!(program.ty(param), Type::U32 | Type::I32) || !is_loop_invariant(program, bound, body) {
         return None;
     }
     let mut step = None;
@@ -239,7 +239,7 @@ pub(crate) fn breaks_when(program: &Program, id: InstId) -> Option<bool> {
 }
 
 /// Returns true if a value is loop-invariant: a literal, a constant, or defined outside the body that uses it.
-pub fn is_outside(program: &Program, value: ValueId, body: BlockId) -> bool {
+pub fn is_loop_invariant(program: &Program, value: ValueId, body: BlockId) -> bool {
     match program.def(value) {
         Def::Literal(_) | Def::Constant(_) => true,
         Def::Param(block, _) => block != body,

@@ -24,7 +24,7 @@ pub use effects::{Effects, Objects, Summary};
 pub use liveness::{LiveRange, Liveness, Splits, Storage};
 pub(crate) use loops::breaks_when;
 pub use loops::{
-    ConstTripCount, Counted, Exits, Increment, const_trip_count, counted, exits_of, incoming_values, is_outside,
+    ConstTripCount, Counted, Exits, Increment, const_trip_count, counted, exits_of, incoming_values, is_loop_invariant,
     yields_of,
 };
 pub use progress::may_merge_workgroups;

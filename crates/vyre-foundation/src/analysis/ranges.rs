@@ -533,13 +533,13 @@ impl Walk<'_> {
             self.narrow(condition, Interval::exactly(i64::from(holds)));
             // Known facts were propagated before; this also bounds the work for shared subconditions.
             if self.get(condition) != was {
-                self.consequences(condition, holds, &mut pending);
+                self.propagate_condition(condition, holds, &mut pending);
             }
         }
     }
 
     /// Propagates the value of a bool to its operands; bools among them are added to `pending`.
-    fn consequences(&mut self, condition: ValueId, holds: bool, pending: &mut Vec<(ValueId, bool)>) {
+    fn propagate_condition(&mut self, condition: ValueId, holds: bool, pending: &mut Vec<(ValueId, bool)>) {
         let Def::Result(inst, 0) = self.program.def(condition) else { return };
         let inst = self.program.inst(inst);
         let operands = &inst.operands;
@@ -627,18 +627,18 @@ impl Walk<'_> {
         let never_greater = less || a == b || of_a.high <= of_b.low;
         let same = a == b || (of_a.single().is_some() && of_a.single() == of_b.single());
         let answer = match relation {
-            Comparison::Eq => known(same, less || greater),
-            Comparison::Ne => known(less || greater, same),
-            Comparison::Lt => known(less, never_less),
-            Comparison::Ge => known(never_less, less),
-            Comparison::Gt => known(greater, never_greater),
-            Comparison::Le => known(never_greater, greater),
+            Comparison::Eq => decide(same, less || greater),
+            Comparison::Ne => decide(less || greater, same),
+            Comparison::Lt => decide(less, never_less),
+            Comparison::Ge => decide(never_less, less),
+            Comparison::Gt => decide(greater, never_greater),
+            Comparison::Le => decide(never_greater, greater),
         };
         answer.map_or(unknown, |answer| Interval::exactly(i64::from(answer)))
     }
 }
 
-fn known(is_true: bool, is_false: bool) -> Option<bool> {
+fn decide(is_true: bool, is_false: bool) -> Option<bool> {
     match (is_true, is_false) {
         (true, _) => Some(true),
         (false, true) => Some(false),

@@ -19,7 +19,7 @@ impl Registry {
     /// The standard passes.
     pub fn standard() -> &'static Registry {
         static STANDARD: OnceLock<Registry> = OnceLock::new();
-        STANDARD.get_or_init(|| Registry::new(passes::ALL.to_vec()).expect("the list is tested"))
+        STANDARD.get_or_init(|| Registry::new(passes::ALL.to_vec()).expect("the standard list can be scheduled"))
     }
 
     /// Creates a registry of other passes.

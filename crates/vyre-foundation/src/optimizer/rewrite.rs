@@ -120,7 +120,7 @@ impl Rewriter<'_> {
     /// Builds a replacement, and inserts its instructions before the one being rewritten.
     fn build(&mut self, term: &Term, bindings: &Bindings, span: Span) -> ValueId {
         if let Node::Value(name) = term.node {
-            return bindings[name].expect("every name of a replacement is bound by what it replaces");
+            return bindings[name].expect("the pattern binds every name of the replacement");
         }
         let (op, operands): (Pure, &[Term]) = match &term.node {
             Node::Apply(op, _, operands) if !term.is_evaluable() => (*op, operands),

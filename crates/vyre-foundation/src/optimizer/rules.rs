@@ -143,14 +143,14 @@ pub fn read(text: &'static str) -> Result<Vec<Rule>, RuleError> {
 /// Rules that bring equivalent expressions into one form.
 pub fn canonical() -> &'static [Rule] {
     static RULES: LazyLock<Vec<Rule>> =
-        LazyLock::new(|| read(include_str!("rules/canonical.txt")).expect("the rules are tested"));
+        LazyLock::new(|| read(include_str!("rules/canonical.txt")).expect("the rule tables are valid"));
     &RULES
 }
 
 /// Rules that make programs cheaper.
 pub fn simplifying() -> &'static [Rule] {
     static RULES: LazyLock<Vec<Rule>> =
-        LazyLock::new(|| read(include_str!("rules/simplifying.txt")).expect("the rules are tested"));
+        LazyLock::new(|| read(include_str!("rules/simplifying.txt")).expect("the rule tables are valid"));
     &RULES
 }
 
@@ -227,12 +227,12 @@ impl Term {
     /// Evaluates a term without values, for these literals.
     pub(super) fn evaluate(&self, literal: &impl Fn(usize) -> u64) -> u64 {
         match &self.node {
-            Node::Value(_) => unreachable!("only known terms are evaluated"),
+            Node::Value(_) => unreachable!("terms with values are not evaluable"),
             Node::Literal(name) => literal(*name),
             Node::Number(bits) => *bits,
             Node::Apply(op, class, operands) => {
                 let operands: SmallVec<[u64; 4]> = operands.iter().map(|operand| operand.evaluate(literal)).collect();
-                let evaluate = op.info().evaluator(*class, self.ty).expect("rules apply operations to what they take");
+                let evaluate = op.info().evaluator(*class, self.ty).expect("rules are well-typed");
                 evaluate(&operands)
             }
         }
@@ -351,7 +351,7 @@ impl Index {
     fn of(rules: &'static [Rule]) -> Index {
         let mut by_op: FxHashMap<_, (Vec<&Rule>, OnceLock<ByClass>)> = FxHashMap::default();
         for rule in rules {
-            let op = rule.root().and_then(OpInfo::pure).expect("the rules are tested");
+            let op = rule.root().and_then(OpInfo::pure).expect("the rule tables are valid");
             by_op.entry(op).or_default().0.push(rule);
         }
         Index { by_op }
@@ -361,7 +361,7 @@ impl Index {
     fn read(rules: &[&'static Rule], op: Pure) -> ByClass {
         let mut by_class = ByClass::default();
         for (rule, ty) in rules.iter().flat_map(|rule| rule.class.iter().map(move |ty| (rule, ty))) {
-            let instance = Arc::new(rule.at(ty).expect("the rules are tested"));
+            let instance = Arc::new(rule.at(ty).expect("the rule tables are valid"));
             let Node::Apply(_, class, _) = instance.from.node else { continue };
             let groups = by_class.entry(class).or_default();
             let needs_single_use = instance.to.cost() > cost::of_pure(op);

@@ -27,7 +27,7 @@ impl Capability {
     }
 
     /// Reason for rejecting a pass that requires the capability.
-    const fn lack(self) -> &'static str {
+    const fn rejection(self) -> &'static str {
         match self {
             Capability::Scratchpad => "workgroup memory of the device is no faster than its caches",
             Capability::LoopsAsWritten => "the compiler of the device unrolls loops itself",
@@ -38,7 +38,7 @@ impl Capability {
 impl fmt::Display for Capability {
     /// Reason for rejecting a pass that requires the capability.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.lack())
+        f.write_str(self.rejection())
     }
 }
 

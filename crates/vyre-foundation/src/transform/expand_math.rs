@@ -15,8 +15,9 @@ pub fn expand_math(program: &Validated<Program>, keep: impl Fn(Pure) -> bool) ->
         _ => None,
     };
     match replace_insts(program, selects, |program, block, inst, op, _| expand(program, block, inst, op)) {
-        Some(expanded) => validate::program(expanded)
-            .expect("the library is typed, and its operations stand in order where the function stood"),
+        Some(expanded) => {
+            validate::program(expanded).expect("expansions are well-typed and keep the order of definitions")
+        }
         None => program.clone(),
     }
 }

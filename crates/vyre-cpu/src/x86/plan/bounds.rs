@@ -8,7 +8,7 @@
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use vyre_foundation::analysis::{Counted, Increment, Ranges, counted, exits_of, is_outside};
+use vyre_foundation::analysis::{Counted, Increment, Ranges, counted, exits_of, is_loop_invariant};
 use vyre_foundation::ir::ops::{Comparison, Control, Op, Pure};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemOperand, Program, Space, Type, ValueId};
 
@@ -180,7 +180,7 @@ impl Sum {
         match program.def(value) {
             _ if program.ty(value) != Type::U32 => false,
             Def::Param(block, _) if block == body => self.moving.replace(value).is_none(),
-            Def::Result(id, _) if !is_outside(program, value, body) => {
+            Def::Result(id, _) if !is_loop_invariant(program, value, body) => {
                 let inst = program.inst(id);
                 inst.op == Pure::Add && inst.operands.iter().all(|&operand| self.add(program, operand, body))
             }
@@ -198,5 +198,5 @@ pub(crate) fn step(program: &Program, body: BlockId, param: ValueId) -> Option<V
     let &[next] = exits_of(program, body).continues.as_slice() else { return None };
     let next = program.inst(next).operands[position];
     let Increment::Add(step) = Increment::between(program, param, next)? else { return None };
-    (!is_outside(program, next, body) && is_outside(program, step, body)).then_some(step)
+    (!is_loop_invariant(program, next, body) && is_loop_invariant(program, step, body)).then_some(step)
 }

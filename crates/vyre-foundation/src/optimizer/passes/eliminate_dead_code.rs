@@ -24,7 +24,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         pending: Vec::new(),
     };
     marks.prepare(program.body(), None, None);
-    marks.keep_block(program.body());
+    marks.mark_roots(program.body());
     marks.propagate();
     let Marks { live, kept, .. } = marks;
     sweep(program, program.body(), &live, &kept, None)
@@ -64,10 +64,10 @@ impl Marks<'_> {
     }
 
     /// Marks the roots of a block (instructions with an effect) and its terminator.
-    fn keep_block(&mut self, block: BlockId) {
+    fn mark_roots(&mut self, block: BlockId) {
         for &id in &self.program.block(block).insts {
             if self.program.inst(id).op.is_terminator() || self.is_root(id) {
-                self.keep(id);
+                self.mark(id);
             }
         }
     }
@@ -75,7 +75,7 @@ impl Marks<'_> {
     fn is_root(&self, id: InstId) -> bool {
         let summary = self.effects.inst(id);
         let may_not_end = summary.loops && self.has_uncounted_loop(id);
-        !summary.only_computes() || may_not_end
+        !summary.is_side_effect_free() || may_not_end
     }
 
     fn has_uncounted_loop(&self, id: InstId) -> bool {
@@ -86,7 +86,7 @@ impl Marks<'_> {
     }
 
     /// Marks an instruction, and the operands it needs unconditionally.
-    fn keep(&mut self, id: InstId) {
+    fn mark(&mut self, id: InstId) {
         if std::mem::replace(&mut self.kept[id], true) {
             return;
         }
@@ -96,14 +96,14 @@ impl Marks<'_> {
             Op::Terminator(Terminator::Yield | Terminator::Break | Terminator::Continue) => {}
             // Initial values are live only if the parameter is.
             Op::Control(Control::Loop) => {}
-            _ => inst.operands.iter().for_each(|&operand| self.need(operand)),
+            _ => inst.operands.iter().for_each(|&operand| self.mark_live(operand)),
         }
         for &block in &inst.blocks {
-            self.keep_block(block);
+            self.mark_roots(block);
         }
     }
 
-    fn need(&mut self, value: ValueId) {
+    fn mark_live(&mut self, value: ValueId) {
         if !std::mem::replace(&mut self.live[value], true) {
             self.pending.push(value);
         }
@@ -114,26 +114,26 @@ impl Marks<'_> {
             match self.program.def(value) {
                 Def::Literal(_) | Def::Constant(_) => {}
                 Def::Result(id, position) => {
-                    self.keep(id);
-                    self.need_exit_operands(id, position, |op| {
+                    self.mark(id);
+                    self.mark_exit_operands(id, position, |op| {
                         matches!(op, Op::Terminator(Terminator::Yield | Terminator::Break))
                     });
                 }
                 Def::Param(block, position) => {
                     let Some(owner) = self.target[block] else { continue };
-                    self.need(self.program.inst(owner).operands[position as usize]);
-                    self.need_exit_operands(owner, position, |op| *op == Terminator::Continue);
+                    self.mark_live(self.program.inst(owner).operands[position as usize]);
+                    self.mark_exit_operands(owner, position, |op| *op == Terminator::Continue);
                 }
             }
         }
     }
 
     /// Marks operand `position` of each exit of an instruction.
-    fn need_exit_operands(&mut self, id: InstId, position: u32, defines: impl Fn(&Op) -> bool) {
+    fn mark_exit_operands(&mut self, id: InstId, position: u32, defines: impl Fn(&Op) -> bool) {
         for at in 0..self.exits[id].len() {
             let exit = self.program.inst(self.exits[id][at]);
             if defines(&exit.op) {
-                self.need(exit.operands[position as usize]);
+                self.mark_live(exit.operands[position as usize]);
             }
         }
     }

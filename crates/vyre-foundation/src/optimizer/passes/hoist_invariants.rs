@@ -29,7 +29,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     if hoist.hoisted.is_empty() {
         return false;
     }
-    place(program, program.body(), &mut hoist.hoisted);
+    insert_hoisted(program, program.body(), &mut hoist.hoisted);
     true
 }
 
@@ -44,17 +44,17 @@ struct Hoist<'e> {
 }
 
 impl Hoist<'_> {
-    /// Walks a block that every iteration executes, of the innermost loops from depth `always` on.
-    fn block(&mut self, program: &mut Program, block: BlockId, always: usize) {
+    /// Walks a block that every iteration executes, of the innermost loops from depth `guaranteed_from` on.
+    fn block(&mut self, program: &mut Program, block: BlockId, guaranteed_from: usize) {
         let depth = self.loops.len();
         for &param in &program.block(block).params {
             self.level[param] = depth;
         }
-        let mut certain = always;
+        let mut guaranteed = guaranteed_from;
         program.retain_insts(block, |program, id| {
             let inst = program.inst(id);
             let needed = inst.operands.iter().map(|&operand| self.level[operand]).max().unwrap_or(0);
-            let to = self.allowed(program, id, needed, certain);
+            let to = self.target_depth(program, id, needed, guaranteed);
             for &result in &inst.results {
                 self.level[result] = to;
             }
@@ -76,16 +76,16 @@ impl Hoist<'_> {
             // all iterations but the last pass it.
             let summary = self.effects.inst(id);
             if summary.ends {
-                certain = usize::MAX;
+                guaranteed = usize::MAX;
             } else if summary.jumps && !is_loop && breaks_when(program, id).is_none() {
-                certain = depth;
+                guaranteed = depth;
             }
             true
         });
     }
 
     /// The lowest loop depth, at least `needed`, to which an instruction may move.
-    fn allowed(&self, program: &Program, id: InstId, needed: usize, certain: usize) -> usize {
+    fn target_depth(&self, program: &Program, id: InstId, needed: usize, guaranteed: usize) -> usize {
         let depth = self.loops.len();
         let op = &program.inst(id).op;
         match op.kind() {
@@ -94,7 +94,7 @@ impl Hoist<'_> {
                 Op::Load(load) => {
                     let mut to = depth;
                     let stays = |around| self.effects.preserves_load(program, &self.effects.inst(around), *load);
-                    while to > needed && to > certain && stays(self.loops[to - 1]) {
+                    while to > needed && to > guaranteed && stays(self.loops[to - 1]) {
                         to -= 1;
                     }
                     to
@@ -107,13 +107,13 @@ impl Hoist<'_> {
 }
 
 /// Inserts hoisted instructions before their loops.
-fn place(program: &mut Program, block: BlockId, hoisted: &mut FxHashMap<InstId, Vec<InstId>>) {
+fn insert_hoisted(program: &mut Program, block: BlockId, hoisted: &mut FxHashMap<InstId, Vec<InstId>>) {
     let mut cursor = Cursor::at_start(program, block);
     while let Some(id) = cursor.next() {
         cursor.insert_all(hoisted.remove(&id).unwrap_or_default());
         cursor.insert(id);
         for nested in program.inst(id).blocks.clone() {
-            place(program, nested, hoisted);
+            insert_hoisted(program, nested, hoisted);
         }
     }
     cursor.finish(program);

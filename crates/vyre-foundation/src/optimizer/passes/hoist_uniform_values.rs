@@ -21,7 +21,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let mut hoist = Hoist {
         uniformity: &uniformity,
         depth: SecondaryMap::with_capacity(program.values().len(), 0),
-        around: Vec::new(),
+        converged: Vec::new(),
         occurrences: FxHashMap::default(),
         changed: false,
     };
@@ -40,7 +40,7 @@ struct Hoist<'u> {
     /// Nesting depth of the definition of each value.
     depth: SecondaryMap<ValueId, usize>,
     /// For each block around the walk, whether control flow is uniform in it.
-    around: Vec<bool>,
+    converged: Vec<bool>,
     /// Number of occurrences of an operation with the same operands.
     occurrences: FxHashMap<(Op, Values), u32>,
     changed: bool,
@@ -66,7 +66,7 @@ impl Hoist<'_> {
     /// instruction there.
     fn block(&mut self, program: &mut Program, block: BlockId, pending: &mut Vec<Vec<InstId>>) {
         let depth = pending.len();
-        self.around.push(self.uniformity.is_converged(block, Scope::Workgroup));
+        self.converged.push(self.uniformity.is_converged(block, Scope::Workgroup));
         for &param in &program.block(block).params {
             self.depth[param] = depth;
         }
@@ -89,17 +89,17 @@ impl Hoist<'_> {
             cursor.insert(id);
         }
         cursor.finish(program);
-        self.around.pop();
+        self.converged.pop();
     }
 
     /// Depth of the block to which an instruction moves.
     fn target(&self, program: &Program, id: InstId, depth: usize) -> usize {
         let is_repeated = || self.occurrences.get(&key(program, id)).is_some_and(|&count| count > 1);
-        if self.around[depth] || !is_candidate(program, self.uniformity, id) || !is_repeated() {
+        if self.converged[depth] || !is_candidate(program, self.uniformity, id) || !is_repeated() {
             return depth;
         }
         let needed = program.inst(id).operands.iter().map(|&operand| self.depth[operand]).max().unwrap_or(0);
         // The innermost block with uniform control flow, if the operands are defined there.
-        (needed..depth).rev().find(|&at| self.around[at]).unwrap_or(depth)
+        (needed..depth).rev().find(|&at| self.converged[at]).unwrap_or(depth)
     }
 }

@@ -14,7 +14,7 @@ pub(super) const PASS: Pass =
     Pass { metadata: Metadata::new("merge_accesses", Phase::Memory, Family::Memory), speculative: false, run };
 
 /// Limit of elements in an access.
-const WIDEST: u32 = 4;
+const MAX_WIDTH: u32 = 4;
 /// Limit of open candidates; bounds the search.
 const MAX_OPEN: usize = 64;
 
@@ -45,7 +45,7 @@ fn access(program: &Program, id: InstId, is_load: bool) -> Option<Access> {
         Op::Store(operand) if !is_load => operand,
         _ => return None,
     };
-    let at = Location::of(program, id).filter(|at| !operand.atomic && at.elements < WIDEST)?;
+    let at = Location::of(program, id).filter(|at| !operand.atomic && at.elements < MAX_WIDTH)?;
     Some(Access { id, at })
 }
 
@@ -94,7 +94,7 @@ fn adjacent_runs(program: &Program, ranges: &Ranges, mut accesses: Vec<Access>) 
             let width: u32 = group.iter().map(|access| access.at.elements).sum::<u32>() + access.at.elements;
             if last.at.element == access.at.element
                 && last.at.is_followed_by(access.at)
-                && width <= WIDEST
+                && width <= MAX_WIDTH
                 && cannot_wrap(program, ranges, first, width)
             {
                 group.push(access);

@@ -124,7 +124,7 @@ impl Promotion<'_> {
     fn access(&mut self, program: &Program, id: InstId, object: MemId) {
         let inst = program.inst(id);
         let location = Location::of(program, id).expect("an access to a private array has an index");
-        let first = self.first[object].expect("asked before") + location.index.offset as usize;
+        let first = self.first[object].expect("only promoted objects get here") + location.index.offset as usize;
         match inst.op {
             Op::Store(_) => {
                 for (element, &value) in inst.operands[1..].iter().enumerate() {

@@ -2,8 +2,8 @@
 //!
 //! In a stencil, each invocation loads several elements around its own index, so each element is loaded several times.
 //! Instead, the workgroup loads a tile, its own elements and a halo, into a workgroup array once, and reads it after a
-//! barrier. With `n` invocations, invocation `l` loads element `l` of the tile, and the first invocations also element
-//! `n + l` of the halo.
+//! barrier. With `n` invocations, invocation `l` loads element `l` of the tile, and the first invocations also halo
+//! element `n + l`.
 //!
 //! The object is never written, so the time of a load does not matter. The barrier stands in the body of the program,
 //! so control flow is uniform there; programs with early exits are skipped. Indices in a tile wrap around like those of

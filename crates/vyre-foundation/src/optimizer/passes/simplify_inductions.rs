@@ -55,7 +55,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     }
     for (id, prelude) in before {
         let block = structure.block_of(id).expect("reachable");
-        let at = program.block(block).insts.iter().position(|&inst| inst == id).expect("it stands there");
+        let at = program.block(block).insts.iter().position(|&inst| inst == id).expect("the block contains it");
         program.block_mut(block).insts.splice(at..at, prelude);
     }
     for inst in replaced {

@@ -108,7 +108,7 @@ fn peel(program: &mut Program, around: BlockId, id: InstId, shape: &Shape, trips
     let values = clone_iterations(&mut Cloner::within(program), shape, sequence, &params, start, trips);
     program.inst_mut(id).operands = values;
     let peeled = std::mem::take(&mut program.block_mut(sequence).insts);
-    let at = program.block(around).insts.iter().position(|&inst| inst == id).expect("it stands there");
+    let at = program.block(around).insts.iter().position(|&inst| inst == id).expect("the block contains it");
     program.block_mut(around).insts.splice(at..at, peeled);
 }
 

@@ -47,7 +47,7 @@ pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(Buffer
     let crossing = fusion.place_buffers(&|buffer| transient(buffer) && !is_deep);
     fusion.place_others();
     let mut since_barrier = Vec::new();
-    let end = end(stages).filter(|_| !is_deep);
+    let end = store_bound(stages).filter(|_| !is_deep);
     for stage in 0..stages.len() {
         fusion.barriers(stage, &crossing, &mut since_barrier);
         fusion.stage(stage, end);
@@ -63,7 +63,7 @@ pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(Buffer
 
 /// `global_index` from which on invocations do nothing, if all stores are at `global_index` and the buffers end there.
 /// One branch then replaces the bounds checks of the stores.
-fn end(stages: &[&Stage<'_>]) -> Option<u32> {
+fn store_bound(stages: &[&Stage<'_>]) -> Option<u32> {
     let counts = stages.first()?.counts();
     let all_alone = |stage: &&Stage<'_>| {
         let shares = stage.program.memories().values().any(|memory| memory.space == Space::Workgroup);

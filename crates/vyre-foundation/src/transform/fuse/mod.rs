@@ -294,6 +294,6 @@ pub struct Fused {
 pub fn fuse(name: &str, stages: &[Stage<'_>], transient: &dyn Fn(BufferId) -> bool) -> Fused {
     let apply::Applied { program, objects, dropped } =
         apply::apply(name, &stages.iter().collect::<Vec<_>>(), transient);
-    let program = validate::program(program).expect("stages that may join each other are a valid program together");
+    let program = validate::program(program).expect("stages accepted by `may_join` fuse to a valid program");
     Fused { program, objects, dropped }
 }
