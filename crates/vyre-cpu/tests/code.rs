@@ -94,7 +94,7 @@ fn callers_with_small_stacks_can_run_kernels_with_large_frames() {
 }
 
 #[test]
-fn the_reason_for_no_machine_code_is_reported() {
+fn fallback_reason_is_reported() {
     let program = many_live_values(50_000);
     let device = Device::open(&Cpu { threads: Some(1), ..Cpu::default() }).expect("a processor").as_written();
     let kernel = device.compile(&program).expect("compiles");

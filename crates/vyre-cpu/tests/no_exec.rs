@@ -18,7 +18,7 @@ const DOUBLE: &str = "program double workgroup(64) {
 }";
 
 #[test]
-fn programs_run_without_machine_code_and_say_why() {
+fn programs_fall_back_without_exec_permission() {
     let program = validate::program(text::parse(DOUBLE).unwrap().programs.swap_remove(0)).unwrap();
     let device = Device::open(&Cpu::default()).expect("a processor");
     assert_eq!(device.compile(&program).unwrap().compilation().fallback, None);

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_or_foreign_is_deleted_and_reported_once() {
+    fn damaged_or_foreign_entries_are_deleted_and_reported_once() {
         let cache = cache("damaged");
         let small = validate::program(text::parse("program p workgroup(1) {\n}").unwrap().programs.remove(0)).unwrap();
         let good = encode(&key(0), &small);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_used_does_no_harm() {
+    fn unusable_folder_disables_the_cache() {
         let cache = cache("unusable");
         fs::write(cache.folder(), "a file where a folder should be").unwrap();
         cache.store(&key(0), &program(0));
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room_and_what_was_abandoned_goes() {
+    fn eviction_removes_oldest_and_abandoned_files() {
         let entry = encode(&key(0), &program(0)).len() as u64;
         let cache = Cache { most_bytes: 8 * entry, ..cache("room") };
         create(&cache);

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_ends_what_does_not_end() {
+    fn limit_bounds_endless_readers() {
         let mut calls = Vec::new();
         let bytes = read_limited(io::repeat(7), 1_000_001, 0, |_, done| calls.push(done)).unwrap();
         assert_eq!(bytes, vec![7; 1_000_001]);
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_read_in_whatever_pieces_it_comes() {
+    fn pieces_of_any_size_are_read() {
         struct Pieces<'a>(&'a [u8], usize);
         impl Read for Pieces<'_> {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -106,7 +106,7 @@ fn memory_is_counted_pooled_and_limited() {
 }
 
 #[test]
-fn results_are_given_once() {
+fn results_are_returned_once() {
     let device = Device::open(&Null::default()).unwrap();
     let kernel = device.compile(&program("program p workgroup(1) {\n}")).unwrap();
     let dispatch = kernel.dispatch(Grid::elements(1), []).unwrap();
@@ -136,7 +136,7 @@ fn buffers_of_a_lost_device_are_stale() {
 }
 
 #[test]
-fn what_a_device_lacks_is_said() {
+fn unsupported_requirements_are_named() {
     let lacks = |change: fn(&mut Capabilities), source: &str| {
         let device = Device::open(&pretended("pretended", change)).unwrap();
         match device.compile(&program(source)) {
@@ -170,7 +170,7 @@ fn what_a_device_lacks_is_said() {
 }
 
 #[test]
-fn a_name_chooses_its_device() {
+fn devices_are_selected_by_name() {
     let registry = Registry::default().with(Oracle::default()).with(Null::default());
     let choice = registry.choose(Some("null"), None).unwrap();
     assert_eq!((choice.name, choice.reasons.as_slice()), ("null", &[("null", "named explicitly".to_owned())][..]));
@@ -181,7 +181,7 @@ fn a_name_chooses_its_device() {
 }
 
 #[test]
-fn auto_takes_what_is_there_and_can_run_the_program_and_says_why() {
+fn auto_selects_the_fastest_supporting_device() {
     let cpu = |capabilities: &mut Capabilities| capabilities.kind = DeviceKind::Cpu;
     let small = |capabilities: &mut Capabilities| {
         capabilities.kind = DeviceKind::Gpu;
@@ -249,7 +249,7 @@ fn decisions(folder: &std::path::Path, time: Duration) -> Vec<Decision> {
 }
 
 #[test]
-fn dispatches_that_take_long_are_remembered_by_the_next_process() {
+fn slow_dispatches_influence_the_next_process() {
     let folder = std::env::temp_dir().join(format!("vyre-hints-{}", std::process::id()));
     let selected = |decisions: &[Decision]| decisions.iter().filter(|decision| decision.selected).count();
     let cold = decisions(&folder, Duration::from_micros(100));

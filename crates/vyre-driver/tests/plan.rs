@@ -78,7 +78,7 @@ fn layouts_the_host_and_the_budget_end_groups() {
 }
 
 #[test]
-fn the_first_kind_of_mistake_is_reported() {
+fn errors_have_a_fixed_precedence() {
     let zero = Err(Error::ZeroBudget);
     assert_eq!(fuse(&[], 0), zero);
     let mut planner = launch_fusion::Planner::default();
@@ -141,7 +141,7 @@ fn waves_in_layers() {
 }
 
 #[test]
-fn dependencies_that_make_no_sense() {
+fn invalid_dependencies_are_errors() {
     let unknown = |before, after, wave_count| Err(Error::UnknownWave { before, after, wave_count });
     assert_eq!(layers(0, &[(0, 0)]), unknown(0, 0, 0));
     assert_eq!(layers(2, &[(0, 1), (2, 1)]), unknown(2, 1, 2));
@@ -337,7 +337,7 @@ proptest! {
     }
 
     #[test]
-    fn planners_can_be_used_again(graphs in vec(graph(), 3), budgets in vec(0..99_u64, 3)) {
+    fn planners_are_reusable(graphs in vec(graph(), 3), budgets in vec(0..99_u64, 3)) {
         let (mut fusion, mut memory) = (launch_fusion::Planner::default(), frontier::Planner::default());
         for ((count, of), budget) in graphs.iter().zip(budgets) {
             let sizes: Vec<_> = of.iter().map(|&(a, b)| (1 + b as u64 % 2, a as u64, b as u64, 3)).collect();

@@ -1,5 +1,5 @@
-//! Writes the cases that fuzzing starts from: the example kernels, the file tests and generated programs, in the form that
-//! each fuzz target takes. `cargo xtask fuzz` runs this.
+//! Writes the seed corpus for fuzzing: the example kernels, the file tests and generated programs, in the format of
+//! each fuzz target. `cargo xtask fuzz` runs this.
 //!
 //! Usage: `corpus FOLDER`, run in the root of the repository. It writes to `FOLDER/text`, `FOLDER/wire` and `FOLDER/lower`.
 
@@ -9,10 +9,10 @@ use vyre_foundation::ir::Module;
 use vyre_foundation::{text, wire};
 use vyre_testkit::{Features, files, generate};
 
-/// Bytes before the contents of a `.vyreb` file. The targets put them back, so that the hash is right.
+/// Length of the `.vyreb` header, which the targets prepend again, with a valid hash.
 const HEADER: usize = 40;
 
-/// How many programs are generated.
+/// Number of generated programs.
 const GENERATED: u16 = 200;
 
 fn main() -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! The suite that every backend must pass. A backend joins with one line in a test file:
+//! Conformance suite that every backend must pass. A backend joins with one line in a test file:
 //!
 //! ```text
 //! vyre_testkit::conformance!(vyre_cpu::Cpu::default());
@@ -6,8 +6,8 @@
 //!
 //! [`checks`] is the same list for programs that report on a device, such as `vyre doctor --conformance`.
 //!
-//! Results are compared with the oracle, run with the device's own subgroup size: integers bit by bit, floats according to the
-//! exactness of the operation and what the device promises, NaNs as equal.
+//! Results are compared with the oracle, run with the device's subgroup size: integers bit by bit, floats according to
+//! the exactness of the operation and the device's capabilities, all NaNs as equal.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ use vyre_foundation::{Validated, text, validate};
 use crate::differential::{self, limits, mistake};
 use crate::{Generated, corpus, files, kernels, op_programs};
 
-/// Makes a test of each check of the suite.
+/// Expands to a test for each check of the suite.
 #[macro_export]
 macro_rules! conformance {
     ($backend:expr) => {
@@ -33,7 +33,7 @@ macro_rules! conformance {
     };
 }
 
-/// Makes tests of the named checks.
+/// Expands to tests of the named checks.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_tests {
@@ -48,7 +48,7 @@ macro_rules! conformance_tests {
     )* };
 }
 
-/// Makes the list of the named checks.
+/// Expands to a list of the named checks.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_list {
@@ -57,7 +57,7 @@ macro_rules! conformance_list {
     };
 }
 
-/// Calls a macro with an expression and the names of all checks: the one list of them.
+/// Calls a macro with an expression and the names of all checks; the only list of them.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_check {
@@ -76,12 +76,13 @@ pub struct Subject<'b> {
     pub backend: &'b dyn Backend,
     /// Seed of the first generated program.
     pub first_seed: u64,
-    /// Number of generated programs; `None` for one that depends on the kind of the device.
+    /// Number of generated programs; by default it depends on the kind of the device.
     pub programs: Option<u64>,
 }
 
 impl<'b> Subject<'b> {
-    /// A subject with the seed of `VYRE_SEED`, or one that differs from run to run, and as many programs as `VYRE_PROGRAMS` says.
+    /// Creates a subject with the seed from `VYRE_SEED`, by default one that changes between runs, and the number of
+    /// programs from `VYRE_PROGRAMS`.
     pub fn new(backend: &'b dyn Backend) -> Subject<'b> {
         let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
         let first_seed = variable("VYRE_SEED").unwrap_or_else(differential::seed_of_now);
@@ -98,7 +99,7 @@ impl fmt::Display for Subject<'_> {
 /// A part of the suite.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// Name, as in the test of the same name.
+    /// Name, equal to that of the test.
     pub name: &'static str,
     run: fn(&Subject<'_>),
 }
@@ -106,20 +107,20 @@ pub struct Check {
 /// Result of a check.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// The first failure, with its place in the suite; `None` if the check has passed.
+    /// First failure; `None` if the check has passed.
     pub failure: Option<String>,
-    /// Time that the check took.
+    /// Duration of the check.
     pub time: Duration,
 }
 
-/// Every check, in the order in which they are run.
+/// All checks, in execution order.
 pub fn checks() -> Vec<Check> {
     crate::for_each_check!(conformance_list, Vec::from)
 }
 
 impl Check {
-    /// Runs the check. A panic in it, also in one of its threads, is a failure. Panics of other threads of the process that happen
-    /// meanwhile are taken for failures, too.
+    /// Runs the check. A panic in it, also in one of its threads, is a failure, and so are concurrent panics of other
+    /// threads of the process.
     pub fn run(self, subject: &Subject<'_>) -> Verdict {
         let start = Instant::now();
         let first = Arc::new(Mutex::new(None));
@@ -150,7 +151,7 @@ fn read(source: &str) -> Validated<Program> {
     validate::program(module.programs.into_iter().next().expect("a program")).expect("a valid program")
 }
 
-/// A program of the suite.
+/// Program of the suite with a name.
 fn program(name: &str) -> Validated<Program> {
     let module = text::parse(include_str!("conformance.vyre")).and_then(validate::module).expect("valid programs");
     module.program(name).expect("it is there").clone()
@@ -158,19 +159,19 @@ fn program(name: &str) -> Validated<Program> {
 
 // Results.
 
-/// The example kernels give what plain Rust gives.
+/// Example kernels compute the same as plain Rust.
 pub fn example_kernels(subject: &Subject<'_>) {
     kernels::check(&open(subject));
 }
 
-/// What the file tests run gives the same as on the oracle.
+/// The cases of the file tests give the same results as on the oracle.
 pub fn file_tests(subject: &Subject<'_>) {
     let device = open(subject);
     let mut count = 0;
     for (path, source) in corpus::FILES {
         for case in files::cases_in(source).unwrap_or_default() {
             let own_size = case.subgroup_size.is_none() || case.subgroup_size == device.capabilities().subgroup_size;
-            // How fuel is counted and which lines are dropped is a device's own business.
+            // Fuel accounting and the choice of dropped lines may differ between devices.
             let own_limits = case.limits == Limits::default();
             if own_size && own_limits && device.capabilities().check(&case.program).is_ok() {
                 compare(&device, &case.program, case.grid, &case.inputs, Exactness::Exact, path);
@@ -199,7 +200,8 @@ fn compare(
     }
 }
 
-/// Every operation on every type, on edge values, in uniform and divergent control flow, and every access to every memory.
+/// Every operation on every type, on edge values, in uniform and divergent control flow, and every access to every kind
+/// of memory.
 pub fn operations(subject: &Subject<'_>) {
     let device = open(subject);
     let mut count = 0;
@@ -212,19 +214,19 @@ pub fn operations(subject: &Subject<'_>) {
     assert!(count > 300, "only {count} programs were run");
 }
 
-/// Random programs. The seeds move on from run to run; a failure names its seed.
+/// Generated programs. Seeds change between runs; a failure reports its seed.
 pub fn generated_programs(subject: &Subject<'_>) {
     let device = open(subject);
-    // A program in software takes a driver longer to compile than anything else does.
+    // On a software GPU, compilation of shaders dominates.
     let usual = if device.capabilities().kind == DeviceKind::Cpu { 5_000 } else { 1_000 };
     let count = subject.programs.unwrap_or(usual);
     if let Err(finding) = differential::campaign(subject.backend, &device, subject.first_seed, &|number| number < count)
     {
-        panic!("VYRE_SEED={} VYRE_PROGRAMS=1 shows it again\n{finding}", finding.seed);
+        panic!("VYRE_SEED={} VYRE_PROGRAMS=1 reproduces it\n{finding}", finding.seed);
     }
 }
 
-// Wrong dispatches.
+// Invalid dispatches.
 
 /// A dispatch of four invocations.
 fn dispatch(kernel: &Kernel, arguments: Vec<(&str, Argument)>) -> Dispatch {
@@ -240,7 +242,7 @@ fn floats(device: &Device, values: &[f32]) -> Buffer {
     device.upload(Element::F32, &bytes).expect("a few bytes")
 }
 
-/// Everything a caller can get wrong is a typed error, and the device goes on working.
+/// Every mistake of a caller is a typed error, and the device stays usable.
 pub fn wrong_dispatches(subject: &Subject<'_>) {
     let device = open(subject);
     let kernel = device.compile(&program("copy")).expect("a simple kernel");
@@ -292,7 +294,7 @@ pub fn wrong_dispatches(subject: &Subject<'_>) {
     assert_eq!(y.read().expect("and its buffers"), x.read().expect("too"));
 }
 
-/// Programs that access far outside of their objects change nothing outside.
+/// Out-of-bounds accesses do not change memory around the objects.
 pub fn canaries(subject: &Subject<'_>) {
     const GUARD: usize = 256;
     let device = open(subject);
@@ -329,7 +331,7 @@ pub fn canaries(subject: &Subject<'_>) {
     }
 }
 
-/// Programs that do not end are ended, and the next one runs.
+/// Infinite loops end, and the next program runs.
 pub fn endless_programs(subject: &Subject<'_>) {
     let device = open(subject);
     let simple = device.compile(&program("copy")).expect("a simple kernel");
@@ -340,7 +342,7 @@ pub fn endless_programs(subject: &Subject<'_>) {
         "loop (%k = 0) {\n    %next = add %k, 2\n    %done = eq %k, 7\n    if %done {\n        break\n    }\n    continue %next\n}",
         "loop {\n    loop {\n        break\n    }\n}",
         "%i = local_index\n%one = eq %i, 0\nif %one {\n    loop {\n    }\n}",
-        // The counter passes the bound by wrapping.
+        // The counter wraps past the bound.
         "loop (%k = 0) {\n    %done = ge %k, 3221225473\n    if %done {\n        break\n    }\n    %next = add %k, 1073741824\n    continue %next\n}",
     ];
     for number in 0..200 {
@@ -381,11 +383,11 @@ pub fn long_loops(subject: &Subject<'_>) {
     );
 }
 
-/// Grids beyond what a device can launch in one dimension.
+/// Grids larger than one dimension of a device's grid.
 pub fn large_grids(subject: &Subject<'_>) {
     let device = open(subject);
     let kernel = device.compile(&program("large")).expect("a simple kernel");
-    // An odd number of workgroups, so that a device which makes two rows of them has one too many.
+    // An odd number of workgroups, so that a device that folds them into two rows has one extra.
     let count = 70_001 * 32;
     let grid = Grid::elements(count as u32);
     // A device may dispatch a launch with a deadline in ranges, and one without as a whole.
@@ -404,7 +406,7 @@ pub fn large_grids(subject: &Subject<'_>) {
     }
 }
 
-/// Grids that an earlier dispatch has computed.
+/// Grids computed by an earlier dispatch.
 pub fn indirect_grids(subject: &Subject<'_>) {
     let device = open(subject);
     let (prepare, count) =
@@ -420,7 +422,7 @@ pub fn indirect_grids(subject: &Subject<'_>) {
     assert_eq!(total.read().expect("four bytes"), 24u32.to_le_bytes());
     assert_eq!(sizes.read().expect("a few bytes"), [3u32, 2, 1].map(u32::to_le_bytes).concat());
 
-    // None, and too many.
+    // Zero workgroups, and too many.
     grid.write(&[0; 12]).expect("three words");
     device.run(&second).expect("nothing to do");
     assert_eq!(total.read().expect("four bytes"), 24u32.to_le_bytes());
@@ -429,7 +431,7 @@ pub fn indirect_grids(subject: &Subject<'_>) {
     assert_eq!(total.read().expect("four bytes"), 24u32.to_le_bytes());
 }
 
-/// Parts of one buffer as separate objects, at any element.
+/// Slices of one buffer as separate objects, at every element offset.
 pub fn parts_of_buffers(subject: &Subject<'_>) {
     let device = open(subject);
     let kernel = device.compile(&program("copy")).expect("a simple kernel");
@@ -440,18 +442,18 @@ pub fn parts_of_buffers(subject: &Subject<'_>) {
     let expected = floats(&device, &[1.0, 2.0, 3.0, 4.0, 5.0, 20.0, 30.0, 40.0, 9.0]);
     assert_eq!(whole.read().expect("a few bytes"), expected.read().expect("a few bytes"));
 
-    // Nothing at all.
+    // Empty slices.
     let empty = part(3, 3);
     let report = device.run(&dispatch(&kernel, vec![("x", (&empty).into()), ("y", (&empty).into())]));
     assert_eq!(report.expect("it runs").outcome, Outcome::Completed);
     assert!(empty.read().expect("nothing").is_empty());
-    // A buffer that was freed and comes back is zeros again.
+    // A reused allocation is zeroed.
     drop(floats(&device, &[7.0; 64]));
     let fresh = device.allocate(Element::F32, 64).expect("a few bytes");
     assert!(fresh.read().expect("a few bytes").iter().all(|&byte| byte == 0));
 }
 
-/// Several threads submit to one device at once.
+/// Concurrent submissions of several threads to one device.
 pub fn concurrent_submissions(subject: &Subject<'_>) {
     let device = open(subject);
     let kernel = device.compile(&program("copy")).expect("a simple kernel");
@@ -475,7 +477,7 @@ pub fn concurrent_submissions(subject: &Subject<'_>) {
     });
 }
 
-/// A submission that is given up ends, exactly once, and the device goes on working.
+/// A cancelled submission ends exactly once, and the device stays usable.
 pub fn cancellation(subject: &Subject<'_>) {
     let device = open(subject);
     let kernel = device.compile(&program("slow")).expect("a simple kernel");
@@ -485,7 +487,7 @@ pub fn cancellation(subject: &Subject<'_>) {
     let mut submission = device.submit(&[dispatch.clone(), dispatch]).expect("submits");
     let early = submission.wait_timeout(Duration::from_millis(1));
     submission.cancel();
-    // Devices that were done at once, or that cannot stop, may complete.
+    // The submission may have completed already, or the device may not support cancellation.
     let result = early.unwrap_or_else(|| submission.wait());
     assert!(matches!(result, Ok(_) | Err(Error::Cancelled)), "{result:?}");
     let simple = device.compile(&program("copy")).expect("a simple kernel");
@@ -495,10 +497,10 @@ pub fn cancellation(subject: &Subject<'_>) {
     assert_eq!(y.read().expect("a few bytes"), x.read().expect("a few bytes"));
 }
 
-// What programs rely on between invocations and between dispatches.
+// Memory ordering between invocations and between dispatches.
 
-/// What an invocation publishes in a place that it claimed by an atomic, others of its workgroup see after a barrier: in workgroup
-/// memory and in storage.
+/// Publication: values written after claiming a place by an atomic are visible to the workgroup after a barrier, in
+/// workgroup memory and in storage.
 pub fn published_values(subject: &Subject<'_>) {
     let device = open(subject);
     let kernel = device.compile(&program("publish")).expect("a simple kernel");
@@ -513,7 +515,7 @@ pub fn published_values(subject: &Subject<'_>) {
     }
 }
 
-/// A dispatch sees everything that those before it wrote, whether they were submitted together or not.
+/// A dispatch sees all writes of earlier ones, whether submitted together or not.
 pub fn visible_dispatches(subject: &Subject<'_>) {
     let device = open(subject);
     let kernel = device.compile(&program("step")).expect("a simple kernel");
@@ -530,7 +532,7 @@ pub fn visible_dispatches(subject: &Subject<'_>) {
         (0..count).map(value).collect()
     };
     for round in 0..100u32 {
-        // Together, one by one without waiting, and with a write between them.
+        // In one submission, in separate ones without waiting, and with a write in between.
         match round % 3 {
             0 => drop(device.submit(&[step(&a, &b), step(&b, &a)]).expect("submits")),
             1 => {
@@ -550,14 +552,15 @@ pub fn visible_dispatches(subject: &Subject<'_>) {
     assert_eq!(found, expected.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
 }
 
-/// Workgroups that wait for those before them go on, and see what these published, where the device says so.
+/// Forward progress: workgroups that wait for earlier ones continue, and see their writes, on devices with
+/// `independent_groups`.
 pub fn waiting_groups(subject: &Subject<'_>) {
     let device = open(subject);
     if !device.capabilities().independent_groups {
         return;
     }
-    // The loop is left by a comparison, by a value that went through a private array, and by ending the invocation; behind a
-    // barrier, workgroups also add to what the one before them stored.
+    // The loop exits by a comparison, by a value that went through a private array, and by ending the invocation; after
+    // a barrier, workgroups also add to values stored by the previous one.
     let wait = |done: &str| format!("loop {{\n%t = load turn[0]\n%mine = ge %t, %g\nif %mine {{\n{done}\n}}\n}}");
     let through_private =
         "loop {\n%t = load turn[0]\nstore seen[0], %t\n%s = load seen[0]\n%mine = ge %s, %g\nif %mine {\nbreak\n}\n}";
@@ -583,7 +586,7 @@ pub fn waiting_groups(subject: &Subject<'_>) {
             let kernel = device.compile(&program).expect("a simple kernel");
             let turn = device.allocate(Element::U32, 1).expect("four bytes");
             let sums = device.allocate(Element::U32, groups).expect("a few bytes");
-            // Fuel would be used up by threads that spin while another one is not scheduled.
+            // Unlimited fuel: spinning threads consume it while another one is not scheduled.
             let limits = Limits { fuel: u64::MAX, deadline: Some(Duration::from_secs(60)), ..Limits::default() };
             let arguments = vec![("turn", (&turn).into()), ("sums", (&sums).into())];
             let dispatch = over(Grid::Groups([groups as u32, 1, 1]), &kernel, arguments).limits(limits);

@@ -1,9 +1,10 @@
-//! What programs use: every operation, on every type, in uniform and divergent control flow, in every kind of memory.
+//! Coverage of the op table by programs: every operation, on every type, in uniform and divergent control flow, in
+//! every kind of memory.
 //!
-//! A [`Cell`] is one such combination. Which ones are possible follows from the op table and from the validator: barriers stand in
-//! workgroup-uniform control flow only, subgroup operations in subgroup-uniform control flow only, an object can be declared with some elements and not with others. A new row
-//! of the table therefore brings its cells with it. [`Coverage::record`] counts the cells of a program, and
-//! [`Coverage::missing`] says which none has reached.
+//! A [`Cell`] is one such combination. The set of possible cells follows from the op table and the validator: barriers
+//! are allowed in workgroup-uniform control flow only, subgroup operations in subgroup-uniform control flow only, and
+//! each kind of object has a set of elements. So a new row of the table adds its cells. [`Coverage::record`] counts the
+//! cells of a program, and [`Coverage::missing`] lists those not reached.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,57 +16,58 @@ use vyre_foundation::ir::{
 };
 use vyre_foundation::validate;
 
-/// An operation as it is used somewhere.
+/// A use of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cell {
-    /// The name of the operation, or `const` for a specialization constant that is an operand.
+    /// Name of the operation, or `const` for a specialization constant as an operand.
     pub op: &'static str,
-    /// What it is applied to.
+    /// Type or memory operands.
     pub subject: Subject,
-    /// Who executes it.
+    /// Uniformity of the control flow.
     pub flow: Flow,
-    /// The memory that it accesses.
+    /// Memory that it accesses.
     pub place: Place,
 }
 
-/// What an operation is applied to.
+/// Type or memory operands of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// What its signature says; or for control flow, nothing is handed over.
+    /// Fixed by the signature; for control flow, no values are passed.
     Nothing,
-    /// A type: what `T` stands for, or what is printed, handed over by an exit, or the result of control flow.
+    /// The type that `T` stands for, that is printed, passed by an exit, or the result of control flow.
     Type(Type),
     /// A conversion.
     Convert(Type, Type),
     /// The selector of a `switch`.
     Selector(Type),
-    /// What a loop carries.
+    /// A value carried by a loop.
     Carried(Type),
-    /// A dimension.
+    /// An axis.
     Axis(Axis),
-    /// Elements of memory, and how many at once.
+    /// Elements of memory, and the width of the access.
     Elements(Element, usize),
-    /// An element that is accessed atomically.
+    /// An element accessed atomically.
     Atomic(Element),
-    /// Elements of another type than the object is declared with, and that type.
+    /// Accessed element, and a different declared one.
     Retyped(Element, Element),
 }
 
-/// Who executes an operation.
+/// Uniformity of the control flow around an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flow {
-    /// All invocations of the workgroup together, as the validator can prove.
+    /// Uniform in the workgroup, as far as the validator can prove.
     Uniform,
-    /// All invocations of a subgroup together, but perhaps not all subgroups. Only subgroup operations tell it from divergent control flow.
+    /// Uniform in the subgroup, but not provably in the workgroup. Distinguished from divergent control flow for
+    /// subgroup operations only.
     SubgroupUniform,
-    /// Perhaps only some.
+    /// Divergent.
     Divergent,
 }
 
 impl Flow {
     const ALL: [Flow; 3] = [Flow::Uniform, Flow::SubgroupUniform, Flow::Divergent];
 
-    /// Control flow in which an operation that needs such control flow can stand.
+    /// Kinds of control flow that an operation is allowed in.
     const fn possible(required: Option<Scope>) -> &'static [Flow] {
         match required {
             None => &[Flow::Uniform, Flow::Divergent],
@@ -83,14 +85,14 @@ impl Flow {
     }
 }
 
-/// The memory that an operation accesses.
+/// Kind of memory that an operation accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// It does not.
+    /// None.
     None,
-    /// Storage of a length that is known at dispatch.
+    /// Storage with the length known at dispatch.
     Storage,
-    /// Storage of a length that the program says.
+    /// Storage with a declared length.
     FixedStorage,
     /// A uniform.
     Uniform,
@@ -123,19 +125,19 @@ impl Place {
     }
 }
 
-/// How often programs have reached each cell.
+/// Number of uses of each cell.
 #[derive(Clone, Debug)]
 pub struct Coverage {
     /// In the order of the op table.
     cells: Vec<(Cell, u64)>,
     positions: HashMap<Cell, usize>,
     programs: u64,
-    /// The number of the program that reached a cell for the first time most recently.
+    /// Number of the program that reached a new cell last.
     latest: u64,
 }
 
 impl Default for Coverage {
-    /// All possible cells, none of them reached.
+    /// All possible cells, with zero uses.
     fn default() -> Self {
         let cells: Vec<(Cell, u64)> = possible().into_iter().map(|cell| (cell, 0)).collect();
         let positions = cells.iter().enumerate().map(|(position, (cell, _))| (*cell, position)).collect();
@@ -144,10 +146,10 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    /// Counts what a program uses.
+    /// Counts the cells of a program.
     ///
     /// # Panics
-    /// It uses what was thought to be impossible: it is not valid, or there is a mistake here.
+    /// The program uses a cell considered impossible: it is invalid, or this module has a bug.
     pub fn record(&mut self, program: &Program) {
         self.programs += 1;
         let uniformity = Uniformity::of(program);
@@ -181,7 +183,7 @@ impl Coverage {
     }
 
     fn count(&mut self, cell: Cell) {
-        let position = self.positions.get(&cell).unwrap_or_else(|| panic!("{cell} was thought to be impossible"));
+        let position = self.positions.get(&cell).unwrap_or_else(|| panic!("{cell} is considered impossible"));
         let times = &mut self.cells[*position].1;
         if *times == 0 {
             self.latest = self.programs;
@@ -189,19 +191,19 @@ impl Coverage {
         *times += 1;
     }
 
-    /// How many cells are possible.
+    /// Number of possible cells.
     pub fn possible(&self) -> usize {
         self.cells.len()
     }
 
-    /// The cells that no program has reached.
+    /// Cells that no program has reached.
     pub fn missing(&self) -> Vec<Cell> {
         self.cells.iter().filter(|(_, times)| *times == 0).map(|(cell, _)| *cell).collect()
     }
 }
 
-/// A line for each operation and kind of memory: how many of its cells are reached in each kind of control flow, and how often
-/// the rarest of them.
+/// A line for each operation and kind of memory: number of cells reached in each kind of control flow, and uses of the
+/// rarest cell.
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<25} {:<25}", "", "")?;
@@ -253,7 +255,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// What an instruction is applied to.
+/// Subject of an instruction.
 fn subjects_of(program: &Program, inst: &Inst) -> Vec<Subject> {
     let ty = |value: &ValueId| program.ty(*value);
     let handed = |values: &[ValueId]| match values {
@@ -293,14 +295,14 @@ fn subjects_of(program: &Program, inst: &Inst) -> Vec<Subject> {
     }
 }
 
-/// The types of a plain access that is not as its object is declared.
+/// Types of a plain access whose element differs from the declared one.
 fn retyped(program: &Program, inst: &Inst) -> Option<Subject> {
     let at = inst.op.operand().filter(|at| !at.atomic)?;
     let declared = program.memory(at.memory).element;
     (at.element != declared).then_some(Subject::Retyped(at.element, declared))
 }
 
-/// Every cell that a valid program can reach, in the order of the op table.
+/// All cells that a valid program can reach, in the order of the op table.
 fn possible() -> Vec<Cell> {
     let objects = objects();
     let mut cells = Vec::new();
@@ -311,7 +313,7 @@ fn possible() -> Vec<Cell> {
     };
     for row in TABLE {
         let places = [Place::Storage, Place::FixedStorage, Place::Uniform, Place::Workgroup, Place::Private];
-        // Collective operations carry nothing.
+        // Collective operations have no payload.
         let required = row.op(Payload::None).as_ref().and_then(Scope::required_by);
         match subjects(row) {
             Some(subjects) => add(row.name, required, Place::None, subjects),
@@ -319,7 +321,7 @@ fn possible() -> Vec<Cell> {
                 for place in places {
                     let here = objects.iter().filter(|object| Place::of(object) == place);
                     let mut subjects: Vec<Subject> = here.flat_map(|object| accesses(row, object)).collect();
-                    // An object that is read and one that is written are the same kind of memory.
+                    // Read-only and writable objects are the same kind of memory.
                     let mut seen = Vec::new();
                     subjects.retain(|subject| {
                         !seen.contains(subject) && {
@@ -344,7 +346,7 @@ fn possible() -> Vec<Cell> {
     cells
 }
 
-/// What an operation can be applied to, unless it accesses memory.
+/// Possible subjects of an operation that does not access memory.
 fn subjects(row: &OpInfo) -> Option<Vec<Subject>> {
     let types = || Type::ALL.map(Subject::Type).into_iter();
     let handed = || std::iter::once(Subject::Nothing).chain(types()).collect::<Vec<_>>();
@@ -367,7 +369,7 @@ fn subjects(row: &OpInfo) -> Option<Vec<Subject>> {
     })
 }
 
-/// What an operation that accesses memory can be applied to in an object.
+/// Possible subjects of an operation that accesses an object.
 fn accesses(row: &OpInfo, object: &Memory) -> Vec<Subject> {
     let element = object.element;
     let widths = || match (object.atomic, object.space) {
@@ -384,7 +386,7 @@ fn accesses(row: &OpInfo, object: &Memory) -> Vec<Subject> {
     }
 }
 
-/// Every object that a valid program can declare.
+/// All kinds of objects that a valid program can declare.
 fn objects() -> Vec<Memory> {
     let accesses = [Access::Read, Access::Write, Access::ReadWrite, Access::Constant].map(Space::Storage);
     let spaces = accesses.into_iter().chain([Space::Uniform, Space::Workgroup, Space::Private]);

@@ -1,7 +1,7 @@
-//! Generated programs on a device and on the oracle: both must come to the same.
+//! Differential testing of devices against the oracle, on generated programs.
 //!
-//! [`check`] runs the program of a seed. What a device gets wrong is made small and kept as a file test, and the
-//! [`Finding`] says how to see it again. [`campaign`] does that for many seeds, on several threads.
+//! [`check`] runs the program of a seed. A failing program is shrunk and saved as a file test, and the [`Finding`]
+//! tells how to reproduce it. [`campaign`] does this for many seeds, on several threads.
 
 use std::fmt;
 use std::fs::File;
@@ -22,29 +22,29 @@ use vyre_foundation::{Validated, validate};
 
 use crate::{Features, Generated, generate, op_programs, oracle, run, shrink};
 
-/// A program that a device gets wrong.
+/// A program for which a device differs from the oracle.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// Which program it is.
+    /// Seed of the program.
     pub seed: u64,
-    /// The name of the backend.
+    /// Name of the backend.
     pub backend: &'static str,
-    /// Where the results differ.
+    /// First difference.
     pub wrong: String,
-    /// The file with a small program that shows it, or why there is none.
+    /// File with a reduced program, or the reason why there is none.
     pub kept: Result<PathBuf, NotKept>,
 }
 
-/// Reason why there is no file with a small program.
+/// Reason why no reduced program was saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotKept {
-    /// The environment turns it off.
+    /// Turned off by the environment.
     TurnedOff,
     /// The file cannot be written.
     Unwritable {
         /// Error of the operating system.
         reason: String,
-        /// The small program.
+        /// Reduced program.
         source: String,
     },
 }
@@ -58,27 +58,28 @@ impl fmt::Display for NotKept {
     }
 }
 
-/// What was wrong, and how to see it again.
+/// The difference, and the commands that reproduce it.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Finding { seed, backend, wrong, kept } = self;
-        writeln!(f, "the program of seed {seed} goes wrong: {wrong}")?;
-        writeln!(f, "the whole program: vyre generate --seed {seed} --device {backend}")?;
+        writeln!(f, "seed {seed} differs from the oracle: {wrong}")?;
+        writeln!(f, "full program: vyre generate --seed {seed} --device {backend}")?;
         match kept {
             Ok(path) => {
                 let path = path.display();
-                writeln!(f, "a small one: vyre run {path} --replay --device {backend}, and --device reference")?;
-                write!(f, "to keep it, copy it to tests/files/run and run the tests with UPDATE=1")
+                writeln!(f, "reduced program: vyre run {path} --replay --device {backend}, and --device reference")?;
+                write!(f, "to keep it as a test, copy it to tests/files/run and run the tests with UPDATE=1")
             }
-            Err(reason) => write!(f, "a small one could not be kept: {reason}"),
+            Err(reason) => write!(f, "the reduced program could not be saved: {reason}"),
         }
     }
 }
 
-/// Runs the program of one seed on a device of a backend. `None` if all is well, or if it needs what the device does not have.
+/// Runs the program of a seed on a device of a backend. Returns `None` if it agrees with the oracle, or if the device
+/// does not support it.
 ///
 /// # Panics
-/// The generator has made an invalid program.
+/// The generator has created an invalid program.
 pub fn check(backend: &dyn Backend, device: &Device, seed: u64, features: &Features) -> Option<Finding> {
     let Generated { program, groups, inputs } = generate(seed, features);
     let program = validate::program(program).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
@@ -94,13 +95,14 @@ pub fn check(backend: &dyn Backend, device: &Device, seed: u64, features: &Featu
     Some(Finding { seed, backend: backend.name(), wrong, kept })
 }
 
-/// Runs the programs of seeds from `first` on, on as many threads as there are cores, until `goes_on` returns false for the number of programs
-/// so far, or a program goes wrong. Returns the number of programs that were run.
+/// Runs the programs of seeds from `first` on, on all cores, until `goes_on` returns false for the number of programs
+/// so far, or a program fails. Returns the number of programs run.
 ///
-/// Threads share the device, but for a software GPU, which compiles shaders on one thread: there, each thread opens a device of its own.
+/// Threads share the device, except on a software GPU, which compiles shaders on one thread: there, each thread opens
+/// its own device.
 ///
 /// # Errors
-/// The first program that goes wrong.
+/// The first program that fails.
 pub fn campaign(
     backend: &dyn Backend,
     device: &Device,
@@ -139,13 +141,13 @@ pub fn campaign(
     }
 }
 
-/// A seed that moves on from run to run, by far more than a run uses.
+/// A seed that advances between runs by more than a run uses.
 pub fn seed_of_now() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     now.as_secs().wrapping_mul(100_000)
 }
 
-/// The ways to compile a program, which must all come to what the oracle says about it.
+/// Compilations of a program that must agree with the oracle.
 fn variants(device: &Device) -> [(&'static str, Device); 2] {
     [("optimized", device.clone()), ("as written", device.as_written())]
 }
@@ -154,12 +156,12 @@ pub(crate) fn oracle_for(device: &Device) -> Device {
     oracle(device.capabilities().subgroup_size.unwrap_or(16))
 }
 
-/// Limits that end a test that has gone wrong, and room for every line: which ones are dropped is a device's own business.
+/// Limits that end a failing test, with room for all lines: the choice of dropped lines may differ between devices.
 pub(crate) fn limits() -> Limits {
     Limits { fuel: 1 << 32, deadline: Some(Duration::from_secs(60)), trace_capacity: 1 << 20, ..Limits::default() }
 }
 
-/// How the device differs from the oracle, if it does.
+/// First difference between the device and the oracle.
 pub fn mistake(
     device: &Device,
     program: &Validated<Program>,
@@ -174,15 +176,16 @@ pub fn mistake(
         let mut actual = inputs.clone();
         let wrong = match run(&device, program, grid, &mut actual, limits()) {
             Err(error) => Some(error.to_string()),
-            Ok(report) if !same_report(&right, &report) => Some(format!("{report:?}, should be {right:?}")),
-            // Roundings add up along a program, so that without exact floats only what does not depend on them is compared.
+            Ok(report) if !same_report(&right, &report) => Some(format!("{report:?}, expected {right:?}")),
+            // Rounding errors accumulate along a program, so without exact floats only values independent of them are
+            // compared.
             Ok(_) => difference(program, &expected, &actual, tolerance(floats, exactness), floats),
         };
         wrong.map(|wrong| format!("{variant}: {wrong}"))
     })
 }
 
-/// Keeps a small program that shows the mistake, as a file test.
+/// Shrinks the program and saves it as a file test.
 fn keep(
     device: &Device,
     seed: u64,
@@ -194,7 +197,7 @@ fn keep(
     let oracle = oracle_for(device);
     let still_wrong = &mut |candidate: &Validated<Program>| {
         let inputs = inputs.only(candidate);
-        // What a smaller program leaves out may be what ended its loops.
+        // The loop of a reduced program may be infinite, because its exit was removed.
         let few_trips = Limits { fuel: 1 << 18, ..limits() };
         let ends = run(&oracle, candidate, grid, &mut inputs.clone(), few_trips)
             .is_ok_and(|report| matches!(report.outcome, Outcome::Completed | Outcome::Trapped { .. }));
@@ -211,7 +214,7 @@ fn keep(
 
 // Comparison.
 
-/// How floats are compared.
+/// Tolerance of float comparisons.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Tolerance {
     Bits,
@@ -219,7 +222,7 @@ pub(crate) enum Tolerance {
     Unchecked,
 }
 
-/// What a device may do to the floats of an operation.
+/// Allowed deviation of a device for an operation.
 fn tolerance(floats: Floats, exactness: Exactness) -> Tolerance {
     match exactness {
         _ if floats == Floats::EXACT => Tolerance::Bits,
@@ -229,7 +232,7 @@ fn tolerance(floats: Floats, exactness: Exactness) -> Tolerance {
     }
 }
 
-/// Where two results differ, if they do.
+/// First difference between two results.
 pub(crate) fn difference(
     program: &Program,
     expected: &Inputs,
@@ -244,7 +247,7 @@ pub(crate) fn difference(
             let (a, b) = (memory.element.read(a), memory.element.read(b));
             if !same(ty, a, b, tolerance, floats) {
                 let (a, b) = (op_programs::shown(ty, a), op_programs::shown(ty, b));
-                return Some(format!("{}[{index}] is {b}, should be {a}", memory.name));
+                return Some(format!("{}[{index}] is {b}, expected {a}", memory.name));
             }
         }
     }
@@ -271,7 +274,7 @@ fn same(ty: Type, a: u64, b: u64, tolerance: Tolerance, floats: Floats) -> bool 
         _ => f64::MIN_POSITIVE,
     };
     let tiny = x.abs() < smallest && y.abs() <= smallest;
-    // An operation that is exact has no excuse: no infinity or NaN is computed in it.
+    // Exact operations have no tolerance: they compute no infinities or NaNs.
     let excused = tolerance != Tolerance::Bits && !floats.infinities_and_nans;
     if special && excused || tiny && !floats.subnormals {
         return true;
@@ -280,7 +283,7 @@ fn same(ty: Type, a: u64, b: u64, tolerance: Tolerance, floats: Floats) -> bool 
         Tolerance::Bits => false,
         Tolerance::Unchecked => true,
         Tolerance::Ulp(ulp) => {
-            // Bits of floats of one sign are ordered like the numbers.
+            // For equal signs, the bits of floats are ordered like the numbers.
             let sign = 1u64 << (ty.bits() - 1);
             (x == 0.0 && y == 0.0) || (a & sign == b & sign && a.abs_diff(b) <= ulp)
         }
@@ -292,7 +295,7 @@ fn half_min_positive() -> f32 {
     1.0 / 16384.0
 }
 
-/// Reports must agree, except in what is not part of the meaning: how much was counted, and spans that a device cannot know.
+/// Compares reports, except for unspecified parts: counts, and spans that a device cannot know.
 pub(crate) fn same_report(expected: &Report, actual: &Report) -> bool {
     expected.outcome == actual.outcome
         && expected.trace == actual.trace

@@ -1,4 +1,4 @@
-//! Whether a changed program still means the same.
+//! Semantic equivalence of transformed programs, by execution on the oracle.
 
 use vyre_driver::Floats;
 use vyre_foundation::inputs::Inputs;
@@ -9,7 +9,7 @@ use vyre_foundation::{Error, Validated, validate};
 use crate::differential::{Tolerance, difference, limits, same_report, seed_of_now};
 use crate::{Features, generate, oracle, run, shrink};
 
-/// Seeds that differ from run to run, unless `VYRE_SEED` fixes the first; they are printed.
+/// Seeds that differ between runs, unless `VYRE_SEED` sets the first; prints them.
 pub fn rotating_seeds(count: u64) -> std::ops::Range<u64> {
     let given = std::env::var("VYRE_SEED").ok().and_then(|value| value.parse().ok());
     let first = given.unwrap_or_else(seed_of_now);
@@ -17,9 +17,9 @@ pub fn rotating_seeds(count: u64) -> std::ops::Range<u64> {
     first..first + count
 }
 
-/// Changes the generated program of a seed and runs both on the oracle. If they differ, or the change fails, this is how,
-/// with the smallest program that shows it.
-pub fn changed_meaning(
+/// Transforms the generated program of a seed and compares both on the oracle. If they differ, or the transformation
+/// fails, returns the difference with a reduced program.
+pub fn semantic_difference(
     seed: u64,
     change: &dyn Fn(Validated<Program>) -> Result<Validated<Program>, Error>,
 ) -> Option<String> {
@@ -31,14 +31,15 @@ pub fn changed_meaning(
         Err(error) => Some(error.to_string()),
     };
     let first = wrong(&program, limits())?;
-    // What a smaller program leaves out may be what ended its loops.
+    // The loop of a reduced program may be infinite, because its exit was removed.
     let few_trips = Limits { fuel: 1 << 18, ..limits() };
     let small = shrink(&program, &mut |candidate| wrong(candidate, few_trips).is_some());
     let shown = wrong(&small, few_trips).unwrap_or(first);
     Some(format!("seed {seed}: {shown}\n{}", *small))
 }
 
-/// How a changed program differs from the original on the oracle, if it does. What does not come to its end is not compared.
+/// First difference between a transformed program and the original on the oracle. Runs that do not complete are not
+/// compared.
 ///
 /// # Panics
 /// The inputs do not fit.
@@ -57,7 +58,7 @@ pub fn different(
     }
     let report = run(&oracle, changed, grid, &mut actual, limits).expect("the oracle runs everything");
     if !same_report(&right, &report) {
-        return Some(format!("{report:?}, should be {right:?}"));
+        return Some(format!("{report:?}, expected {right:?}"));
     }
     difference(original, &expected, &actual, Tolerance::Bits, Floats::EXACT)
 }

@@ -1,25 +1,25 @@
-//! File tests: `.vyre` files that say in comments what is expected of them.
+//! File tests: `.vyre` files with expectations in comments.
 //!
-//! A line `//@ DIRECTIVE` asks for something, and the lines `//| …` after it are what must come out:
+//! A line `//@ DIRECTIVE` is followed by its expected output in lines `//| …`:
 //!
 //! ```text
 //! //@ run --elements 4 a=2 x=1,2,3,4 y=10,20,30,40
 //! //| y = 12.0, 24.0, 36.0, 48.0
 //! ```
 //!
-//! | directive | what comes out |
+//! | directive | output |
 //! |---|---|
 //! | `diagnostics` | every error of the parser or the validator, with its excerpt |
 //! | `print` | the module as `vyre print` shows it |
-//! | `stats` | the counts of each program |
-//! | `opt [--set NAME=VALUE] PIPELINE` | the module after the passes of a pipeline, after `all` of them, or after those that are selected by default |
-//! | `bounds` | how many accesses to each object need a check after all passes, and how many do not |
+//! | `stats` | statistics of each program |
+//! | `opt [--set NAME=VALUE] PIPELINE` | the module after the passes of a pipeline, after `all` passes, or after those selected by default |
+//! | `bounds` | number of accesses to each object with and without bounds checks after all passes |
 //! | `run ARGS` | prints, traps and the contents of every object the program may write |
-//! | `sanitize ARGS` | what the sanitizers find when it is run |
+//! | `sanitize ARGS` | findings of the sanitizers |
 //!
-//! The arguments of `run` and `sanitize` are those of `vyre run`: bindings `NAME=VALUE`, `--elements` or `--grid`, `--set`, `--program`, and
-//! here also `--subgroup-size`, `--fuel` and `--trace`. A file without a `diagnostics` directive must be valid. With
-//! `UPDATE=1` in the environment, what comes out is written into the file instead.
+//! The arguments of `run` and `sanitize` are those of `vyre run`: bindings `NAME=VALUE`, `--elements` or `--grid`,
+//! `--set`, `--program`, and here also `--subgroup-size`, `--fuel` and `--trace`. A file without a `diagnostics`
+//! directive must be valid. With `UPDATE=1` in the environment, the actual output is written into the file instead.
 
 use std::borrow::Borrow;
 use std::fmt::Write as _;
@@ -44,16 +44,16 @@ pub enum Failure {
     /// The file cannot be read or written.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// The file has mistakes that it does not expect; rendered with excerpts.
+    /// The file has unexpected errors; rendered with excerpts.
     #[error("{0}")]
     Invalid(String),
-    /// The file expects mistakes and has none.
+    /// The file is valid, but expects errors.
     #[error("the file is valid, but has a `diagnostics` directive")]
     Valid,
-    /// The directive does not exist.
+    /// Unknown directive.
     #[error("unknown directive `{0}`")]
     UnknownDirective(String),
-    /// A directive cannot be carried out.
+    /// A directive failed.
     #[error("{directive}: {cause}")]
     Directive {
         /// The directive.
@@ -62,16 +62,16 @@ pub enum Failure {
         #[source]
         cause: Box<Failure>,
     },
-    /// The arguments of a directive cannot be read.
+    /// Invalid arguments of a directive.
     #[error(transparent)]
     Word(#[from] BadWord),
-    /// The file has no program of that name.
+    /// The file has no program with this name.
     #[error("there is no such program")]
     NoProgram,
     /// The value of a constant is not a literal.
     #[error("{0}")]
     Literal(Fault),
-    /// The program, its inputs or its grid do not fit.
+    /// Invalid program, inputs or grid.
     #[error(transparent)]
     Foundation(#[from] Error),
     /// The device cannot run the dispatch.
@@ -90,7 +90,7 @@ pub enum Failure {
     },
 }
 
-/// All `.vyre` files below a folder, in order.
+/// Lists all `.vyre` files below a folder, sorted.
 ///
 /// # Panics
 /// The folder cannot be read.
@@ -127,7 +127,7 @@ pub fn check(path: &Path, update: bool) -> Result<(), Failure> {
     Err(difference(&source, &actual))
 }
 
-/// The source with the lines after each directive replaced by what comes out.
+/// Replaces the lines after each directive of a source by the actual output.
 fn annotate(source: &str) -> Result<String, Failure> {
     let subject = Subject::new(source);
     let mut annotated = String::new();
@@ -175,7 +175,7 @@ fn render(error: &Error, source: &str) -> String {
     }
 }
 
-/// The module of a file, if it is valid.
+/// A parsed and validated file.
 struct Subject<'s> {
     source: &'s str,
     read: Result<Validated<Module>, Error>,
@@ -213,7 +213,7 @@ impl<'s> Subject<'s> {
     }
 }
 
-/// A module after the passes of a pipeline.
+/// The module after the passes of a pipeline.
 fn optimized(module: &Module<Validated<Program>>, pipeline: &str) -> Result<String, Error> {
     let mut programs = Vec::new();
     let (known, pipeline) = match pipeline.strip_prefix("--set ").and_then(|rest| rest.split_once(' ')) {
@@ -243,17 +243,17 @@ fn optimized(module: &Module<Validated<Program>>, pipeline: &str) -> Result<Stri
     Ok(text::print(&Module { programs, ..Module::default() }))
 }
 
-/// Passes that do not come to an end are a mistake.
+/// Fails if the passes do not reach a fixed point.
 fn strict() -> optimizer::Options {
     optimizer::Options { strict: true, ..optimizer::Options::default() }
 }
 
-/// All passes, as for a program that is known to be hot.
+/// All passes, as for a hot program.
 fn everything() -> optimizer::Pipeline {
     optimizer::Pipeline { passes: optimizer::Registry::standard().schedule_all(), to_fixed_point: true }
 }
 
-/// For each object, how many accesses to it are known to be inside after all passes.
+/// Number of accesses to each object proved in bounds after all passes.
 fn bounds(module: &Module<Validated<Program>>) -> Result<String, Error> {
     let pipeline = everything();
     let mut text = String::new();
@@ -274,29 +274,29 @@ fn bounds(module: &Module<Validated<Program>>) -> Result<String, Error> {
     Ok(text)
 }
 
-/// One dispatch, as a `run` directive describes it.
+/// A dispatch described by a `run` directive.
 pub struct Case {
     /// The program, specialized and validated.
     pub program: Validated<Program>,
     /// The grid.
     pub grid: Grid,
-    /// What its objects are bound to.
+    /// Bindings of its objects.
     pub inputs: Inputs,
-    /// Fuel and trace.
+    /// Fuel, deadline and trace capacity.
     pub limits: Limits,
-    /// Lanes of a subgroup, if the expectation depends on it.
+    /// Subgroup size, if the expectation depends on it.
     pub subgroup_size: Option<u32>,
 }
 
-/// The cases of a file.
+/// Cases of a file.
 ///
 /// # Errors
-/// The file cannot be read, or has a mistake that is not expected.
+/// The file cannot be read, or has unexpected errors.
 pub fn cases(path: &Path) -> Result<Vec<Case>, Failure> {
     cases_in(&std::fs::read_to_string(path)?)
 }
 
-/// The cases in the text of a file.
+/// Cases in the text of a file.
 pub(crate) fn cases_in(source: &str) -> Result<Vec<Case>, Failure> {
     let Ok(module) = text::parse(source) else { return Ok(Vec::new()) };
     RunLine::of_file(source).map(|arguments| Case::parse(&module, arguments)).collect()
@@ -327,7 +327,7 @@ impl Case {
         Ok(Case { program, grid, inputs, limits, subgroup_size: line.subgroup_size })
     }
 
-    /// What the sanitizers find.
+    /// Findings of the sanitizers.
     ///
     /// # Errors
     /// The inputs do not fit.
@@ -340,7 +340,7 @@ impl Case {
         Ok(findings)
     }
 
-    /// What comes out on the oracle, as text.
+    /// Output of the oracle as text.
     fn describe(mut self) -> Result<String, Failure> {
         let oracle = oracle(self.subgroup_size.unwrap_or(16));
         let report = run(&oracle, &self.program, self.grid, &mut self.inputs, self.limits)?;

@@ -1,20 +1,21 @@
-//! Random programs: valid, terminating, and with one right answer.
+//! Generator of random programs: valid, terminating, and deterministic.
 //!
-//! [`generate`] turns a seed into a program with inputs. It uses every type, operation and kind of control flow, and keeps to
+//! [`generate`] turns a seed into a program with inputs. It uses every type, operation and kind of control flow, under
 //! rules that make results comparable between devices:
 //!
-//! * Every loop has a bound that no path around it avoids.
-//! * No races: some objects have elements for each invocation, which no other touches, except between two barriers, to
-//!   read; workgroup tiles are written, then read after a barrier, and written again only after another.
-//! * An atomic object has elements for each invocation too, or it is used with one operation only, which can be done in any
-//!   order, and whose results are not looked at.
-//! * Barriers stand where control flow is uniform for the workgroup, subgroup operations where it is uniform for the subgroup. The
-//!   generator keeps track of that itself, more strictly than the validator does.
-//! * A float that devices may round differently never decides anything: it is not compared, converted, reinterpreted or
-//!   used as an index. Neither do the bits of a NaN.
+//! - Every loop has a bound that is checked on every path.
+//! - No data races: some objects have elements for each invocation, which no other invocation accesses, except for
+//!   reads between two barriers; workgroup tiles are written, then read after a barrier, and written again only after
+//!   another.
+//! - An atomic object either has elements for each invocation, or is used with one commutative operation only, whose
+//!   results are unused.
+//! - Barriers are in workgroup-uniform control flow, subgroup operations in subgroup-uniform control flow. The
+//!   generator tracks uniformity itself, more conservatively than the validator.
+//! - A float that devices may round differently never affects control flow or integers: it is not compared, converted,
+//!   reinterpreted or used as an index. Neither are the bits of a NaN.
 //!
-//! How often an operation is used is its weight in the op table. That everything is used, everywhere it may stand, is what
-//! [`Coverage`](crate::Coverage) measures.
+//! Operations are used with the frequency of their weight in the op table. [`Coverage`](crate::Coverage) measures that
+//! every operation is used wherever it is allowed.
 
 use vyre_driver::Capabilities;
 use vyre_foundation::analysis::Scope;
@@ -32,18 +33,18 @@ use vyre_foundation::launch::Grid;
 use vyre_foundation::run_line::RunLine;
 use vyre_foundation::text;
 
-/// What generated programs may use.
+/// Features that generated programs may use.
 #[derive(Clone, Debug)]
 pub struct Features {
-    /// Types of values.
+    /// Value types.
     pub types: TypeSet,
-    /// About how many instructions there are.
+    /// Approximate number of instructions.
     pub size: u32,
-    /// Whether subgroup operations are used.
+    /// Subgroup operations.
     pub subgroups: bool,
-    /// Whether there are atomics of 64 bits.
+    /// 64-bit atomics.
     pub atomics_64: bool,
-    /// Whether programs print, trap and return early.
+    /// Prints, traps and early returns.
     pub effects: bool,
 }
 
@@ -54,7 +55,7 @@ impl Default for Features {
 }
 
 impl Features {
-    /// What a device has.
+    /// Features that a device supports.
     pub fn of(capabilities: &Capabilities) -> Self {
         Features {
             types: capabilities.types,
@@ -65,19 +66,19 @@ impl Features {
     }
 }
 
-/// A program with everything that is needed to run it.
+/// A program with its grid and inputs.
 #[derive(Clone, Debug)]
 pub struct Generated {
-    /// The program. It passes validation.
+    /// The program, which is valid.
     pub program: Program,
     /// Workgroups in each dimension.
     pub groups: [u32; 3],
-    /// What its objects are bound to.
+    /// Bindings of its objects.
     pub inputs: Inputs,
 }
 
 impl Generated {
-    /// The text of the program, with a `//@ run` line that says how to run it.
+    /// Text of the program, with a `//@ run` line.
     pub fn source(&self) -> String {
         let (grid, bindings) = (Some(Grid::Groups(self.groups)), self.inputs.notations(&self.program));
         let source = text::print(&Module::from(self.program.clone()));
@@ -85,7 +86,7 @@ impl Generated {
     }
 }
 
-/// The program of a seed.
+/// Generates the program of a seed.
 pub fn generate(seed: u64, features: &Features) -> Generated {
     let mut random = Random(seed);
     let sizes = [[1, 1, 1], [7, 1, 1], [16, 1, 1], [32, 1, 1], [4, 4, 1], [3, 5, 2], [64, 1, 1], [16, 4, 1], [8, 2, 2]];
@@ -111,11 +112,11 @@ pub fn generate(seed: u64, features: &Features) -> Generated {
     Generated { program: generator.program, groups, inputs }
 }
 
-/// Numbers that look random, the same for the same seed: SplitMix64.
+/// Pseudo-random number generator: SplitMix64.
 pub struct Random(pub u64);
 
 impl Random {
-    /// Any 64 bits.
+    /// Uniform 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
@@ -124,47 +125,47 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// A number below another one; 0 below 0.
+    /// A number below `bound`, or 0 if that is 0.
     pub fn below(&mut self, bound: u32) -> u32 {
         (self.bits() % u64::from(bound.max(1))) as u32
     }
 
-    /// A position in something that is so long.
+    /// An index below `length`.
     pub fn place(&mut self, length: usize) -> usize {
         self.below(length as u32) as usize
     }
 
-    /// Once in so many times.
+    /// True with probability 1/`one_in`.
     pub fn chance(&mut self, one_in: u32) -> bool {
         self.below(one_in) == 0
     }
 
-    /// One of a list.
+    /// A random element of a list.
     pub fn choose<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         &list[self.place(list.len())]
     }
 }
 
-/// The memory objects of the program, by what they are used for.
+/// Memory objects of the program, by use.
 #[derive(Default)]
 struct Objects {
-    /// Storage that is only read.
+    /// Read-only storage.
     read: Vec<MemId>,
     /// Storage with elements for each invocation.
     own: Vec<Own>,
     uniforms: Vec<MemId>,
     private: Vec<MemId>,
-    /// Private elements that count the trips of loops which carry nothing.
+    /// Private elements that count the trips of loops without parameters.
     counters: Option<MemId>,
-    /// Workgroup arrays that invocations exchange values through.
+    /// Workgroup arrays for exchange between invocations.
     tiles: Vec<Own>,
     /// Workgroup arrays with elements for each invocation.
     own_workgroup: Vec<Own>,
-    /// Atomic objects, with the one operation and the element that each is used with.
+    /// Shared atomic objects, each with its one operation and element.
     shared: Vec<(MemOperand, &'static OpInfo)>,
     /// Atomic objects with elements for each invocation.
     own_atomic: Vec<Own>,
-    /// Objects that are accessed as elements of several types. They hold the same bits on every device.
+    /// Objects accessed with several element types. They hold the same bits on every device.
     mixed: Vec<MemId>,
 }
 
@@ -172,32 +173,32 @@ struct Objects {
 #[derive(Clone, Copy)]
 struct Own {
     memory: MemId,
-    /// How many elements each has.
+    /// Number of elements per invocation.
     stride: u32,
 }
 
-/// How sure it is that every device has the same.
+/// Degree to which devices agree on a value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Trust {
-    /// It is a float that devices may round differently.
+    /// A float that devices may round differently.
     Rounded,
-    /// It is the same value, but one NaN is as good as another.
+    /// The same value, up to the bits of a NaN.
     Value,
-    /// It is the same bits.
+    /// The same bits.
     Bits,
 }
 
-/// A value that can be used.
+/// A value visible at this point.
 #[derive(Clone, Copy)]
 struct Available {
     id: ValueId,
     ty: Type,
-    /// The largest scope in which it is the same; never the dispatch.
+    /// Largest scope in which it is uniform; never the dispatch.
     scope: Scope,
     trust: Trust,
 }
 
-/// The values that say who an invocation is.
+/// Ids of the invocation.
 #[derive(Clone, Copy)]
 struct Positions {
     global: Available,
@@ -205,23 +206,23 @@ struct Positions {
     group: Available,
 }
 
-/// Where a block stands.
+/// Context of a block.
 #[derive(Clone, Copy)]
 struct Place<'a> {
-    /// The largest scope whose invocations execute the block together; never the dispatch.
+    /// Largest scope whose invocations execute the block together; never the dispatch.
     scope: Scope,
     depth: u32,
     enclosing: Option<Enclosing<'a>>,
 }
 
-/// The innermost loop around a block.
+/// Innermost enclosing loop.
 #[derive(Clone, Copy)]
 struct Enclosing<'a> {
     carried: &'a [Type],
     results: &'a [Type],
-    /// The counter of the next trip, if it is carried: without it, the loop would have no bound.
+    /// Next value of the counter, if it is carried: needed to bound the loop.
     next: Option<ValueId>,
-    /// Whether this place may leave it or go on to its next trip.
+    /// The loop may be left or continued from here.
     may_leave: bool,
 }
 
@@ -231,20 +232,20 @@ struct Generator<'f> {
     program: Program,
     values: Vec<Available>,
     budget: i64,
-    /// How many more literals are to differ from those of an arm that is made again.
+    /// Number of literals still to be changed in a copy of the previous arm.
     twists: u32,
     objects: Objects,
-    /// Objects that are only read, and contain no NaN.
+    /// Read-only objects without NaNs.
     without_nan: Vec<MemId>,
-    /// Known once the body has begun.
+    /// Set at the start of the body.
     positions: Option<Positions>,
-    /// The tile that everybody has written and may read.
+    /// The tile that all invocations have written and may read.
     open_tile: Option<Own>,
-    /// Elements of [`Objects::counters`] that no loop uses.
+    /// Elements of [`Objects::counters`] not used by a loop.
     free_counters: std::ops::Range<u32>,
 }
 
-/// Operations on an atomic object that can be done in any order.
+/// Commutative atomic operations.
 const COMMUTATIVE: [&str; 7] =
     ["atomic_add", "atomic_sub", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor"];
 
@@ -306,7 +307,7 @@ impl Generator<'_> {
                 continue;
             }
             let (element, length) = (*self.random.choose(&atomics), 1 + self.random.below(8));
-            // Some are declared with another element.
+            // Some are declared with another element type.
             let declared = if self.random.chance(3) { self.element() } else { element };
             let atomic = declared == element;
             let length = (length * element.size() as u32).div_ceil(declared.size() as u32);
@@ -361,7 +362,8 @@ impl Generator<'_> {
         *self.random.choose(&elements)
     }
 
-    /// An object with elements for each of `count` invocations. Some are too short, and what is beyond their end is dropped.
+    /// Adds an object with elements for each of `count` invocations. Some are too short, which tests out-of-bounds
+    /// accesses.
     fn own(
         &mut self,
         name: &str,
@@ -377,7 +379,7 @@ impl Generator<'_> {
         let fixed = (space == Space::Workgroup || self.random.chance(2)).then_some(length);
         let memory = self.object(name, space, element, fixed, atomic);
         if space != Space::Workgroup {
-            // Contents that are short to write down: there can be many.
+            // Contents with a short notation, because there can be many.
             let count = u64::from(length);
             let fill = if self.random.chance(2) { Fill::Zeros(count) } else { Fill::Iota(count) };
             let bytes = fill.bytes(element).expect("a few elements");
@@ -397,7 +399,7 @@ impl Generator<'_> {
         }
     }
 
-    /// How an access treats an object of which it has `region` bytes to itself, or all.
+    /// Memory operand of an access to an object, `region` bytes of which belong to the invocation (or all).
     fn operand(&mut self, memory: MemId, region: Option<u32>) -> MemOperand {
         let declared = self.program.operand(memory);
         if !self.objects.mixed.contains(&memory) || self.random.chance(4) {
@@ -406,17 +408,17 @@ impl Generator<'_> {
         let fits = |element: &Element| region.is_none_or(|bytes| bytes.is_multiple_of(element.size() as u32));
         let element = self.element();
         let element = if fits(&element) { element } else { declared.element };
-        // Words of atomic objects are also accessed plainly.
+        // Words of atomic objects are accessed plainly, too.
         let atomic = declared.atomic && matches!(element, Element::I32 | Element::U32) && self.random.chance(2);
         MemOperand { memory, element, atomic }
     }
 
-    /// What may be stored to an object.
+    /// Required agreement of values stored to an object.
     fn stores(&self, memory: MemId, otherwise: Trust) -> Trust {
         if self.objects.mixed.contains(&memory) { Trust::Bits } else { otherwise }
     }
 
-    /// What is known of an element that is loaded from an object.
+    /// Agreement of elements loaded from an object.
     fn loads(&self, at: MemOperand, otherwise: Trust) -> Trust {
         match self.objects.mixed.contains(&at.memory) {
             true if at.value_type().is_float() => Trust::Value,
@@ -425,7 +427,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Contents for an object that is only read, or atomic.
+    /// Contents of a read-only or atomic object.
     fn contents(&mut self, memory: MemId, length: u32) -> Vec<u8> {
         let element = self.program.memory(memory).element;
         let ty = element.value_type();
@@ -442,13 +444,13 @@ impl Generator<'_> {
         bytes
     }
 
-    /// Small numbers, special ones, and any bits at all.
+    /// Small numbers, special values, and random bits.
     fn literal_bits(&mut self, ty: Type) -> u64 {
         let cast = Pure::Cast.info().evaluator(Type::I32, ty).expect("every type can be cast to");
         match self.random.below(4) {
             0 | 1 => cast(&[u64::from((self.random.below(41) as i32 - 20) as u32)]),
             2 if ty.is_float() => {
-                // Quarters: exact in every float type.
+                // Quarters, which are exact in every float type.
                 let quarter = f64::from(self.random.below(2000) as i32 - 1000) / 4.0;
                 let convert = Pure::Cast.info().evaluator(Type::F64, ty).expect("every type can be cast to");
                 convert(&[quarter.to_bits()])
@@ -479,19 +481,19 @@ impl Generator<'_> {
         Available { id: self.program.literal(literal), ty: literal.ty, scope: Scope::Workgroup, trust }
     }
 
-    /// A value of a type: one that is there, or a literal.
+    /// A value of a type: a visible one, or a literal.
     fn value(&mut self, ty: Type, trust: Trust) -> Available {
         let fits = |value: &&Available| value.ty == ty && value.trust >= trust;
         let count = self.values.iter().filter(fits).count() as u32;
         if count > 0 && !self.random.chance(5) {
-            // Rather one that was made recently: chains of operations find more than bushes.
+            // Prefers recent values: long dependency chains find more bugs than wide expressions.
             let skip = self.random.below(count).min(self.random.below(count));
             return *self.values.iter().rev().filter(fits).nth(skip as usize).expect("counted above");
         }
         self.literal(ty, trust)
     }
 
-    /// A value that is the same for all invocations of a scope.
+    /// A value that is uniform in a scope.
     fn uniform_value(&mut self, ty: Type, scope: Scope) -> Available {
         let fits = |value: &&Available| value.ty == ty && value.trust >= Trust::Value && value.scope <= scope;
         let count = self.values.iter().filter(fits).count() as u32;
@@ -506,7 +508,7 @@ impl Generator<'_> {
 
     fn ty(&mut self) -> Type {
         let types: Vec<Type> = self.features.types.iter().collect();
-        // Half of the time one that the language is mostly about.
+        // Half of the time one of the most common types.
         let usual = [Type::U32, Type::I32, Type::F32, Type::Bool];
         if self.random.chance(2) { *self.random.choose(&usual) } else { *self.random.choose(&types) }
     }
@@ -520,14 +522,14 @@ impl Generator<'_> {
         self.program.inst(inst).results.to_vec()
     }
 
-    /// Makes a value available. What is not a float is the same bits everywhere.
+    /// Makes a value visible. Integers and bools have the same bits everywhere.
     fn add(&mut self, id: ValueId, scope: Scope, trust: Trust) {
         let ty = self.program.ty(id);
         let trust = if ty.is_float() { trust } else { Trust::Bits };
         self.values.push(Available { id, ty, scope, trust });
     }
 
-    /// Makes the results of an operation available, and gives the first.
+    /// Makes the results of an operation visible; returns the first.
     fn give(&mut self, results: &[ValueId], scope: Scope, trust: Trust) -> Available {
         for &result in results {
             self.add(result, scope, trust);
@@ -535,7 +537,7 @@ impl Generator<'_> {
         self.values[self.values.len() - results.len()]
     }
 
-    /// Appends an operation whose results are the same bits everywhere, and gives the first.
+    /// Appends an operation whose results have the same bits everywhere; returns the first.
     fn apply(&mut self, block: BlockId, op: impl Into<Op>, operands: &[Available], scope: Scope) -> Available {
         let results = self.push(block, op, operands, &[]);
         self.give(&results, scope, Trust::Bits)
@@ -553,7 +555,7 @@ impl Generator<'_> {
         while self.budget > 0 {
             self.statement(body, place);
         }
-        // What was computed counts only if it is seen.
+        // Only stored values are compared.
         for position in 0..self.objects.own.len() {
             self.store_own(body, self.objects.own[position]);
         }
@@ -564,9 +566,9 @@ impl Generator<'_> {
         self.positions.expect("the body begins with them")
     }
 
-    /// Statements of a nested block, and the values that were visible before.
+    /// Statements of a nested block; restores the visible values afterwards.
     fn nested(&mut self, block: BlockId, place: Place<'_>) {
-        // The outermost are the longest, or else nearly everything would stand in the body.
+        // Outermost nested blocks are longest; otherwise most statements would be in the body.
         let count = 1 + self.random.below(if place.depth == 1 { 20 } else { 6 });
         for _ in 0..count {
             self.statement(block, place);
@@ -626,7 +628,7 @@ impl Generator<'_> {
             }
             _ => return,
         };
-        // What is not a float any more looks at the value of its operands, or at every bit.
+        // Non-float results depend on the value of float operands, or on every bit.
         let needed = match (result, row.form) {
             (Type::F32 | Type::F64 | Type::F16, Form::Plain(_)) => Trust::Rounded,
             (_, Form::Convert { same_size: false }) | (Type::Bool, _) => Trust::Value,
@@ -638,14 +640,14 @@ impl Generator<'_> {
         let trust = match floats.map(|operand| operand.trust).min() {
             _ if row.exactness != Exactness::Exact => Trust::Rounded,
             Some(trust) => trust,
-            // Bits that were not a float can become a NaN; an integer that is converted does not.
+            // Reinterpreted bits can become a NaN; a converted integer cannot.
             None if matches!(row.form, Form::Convert { same_size: false }) => Trust::Bits,
             None => Trust::Value,
         };
         self.give(&results, scope_of(&operands), trust);
     }
 
-    /// Where the invocation is, and how large things are.
+    /// Ids and sizes.
     fn question(&mut self, block: BlockId, row: &OpInfo) {
         let all: Vec<MemId> = self.program.memories().keys().collect();
         let payload = match row.form {
@@ -665,7 +667,7 @@ impl Generator<'_> {
         self.apply(block, op, &[], scope);
     }
 
-    /// An index into an object, for an access of some elements: mostly inside.
+    /// An index for an access of `width` elements, mostly in bounds.
     fn index(&mut self, block: BlockId, at: MemOperand, width: u32) -> Available {
         let length = self.program.memory(at.memory).static_bytes().map(|bytes| bytes as u32 / at.element.size() as u32);
         let length = length.filter(|&length| length > 0);
@@ -677,7 +679,7 @@ impl Generator<'_> {
         }
         let mut value = self.value(Type::U32, Trust::Bits);
         if self.program.known(value.id).is_some() {
-            // The validator rejects an index that it knows to be outside.
+            // The validator rejects an index known to be out of bounds.
             value = self.positions().global;
         }
         if self.random.chance(4) {
@@ -687,7 +689,7 @@ impl Generator<'_> {
         self.apply(block, Pure::Rem, &[value, length], value.scope)
     }
 
-    /// The index of elements that only this invocation touches.
+    /// Index of elements that only this invocation accesses.
     fn own_index(&mut self, block: BlockId, own: Own, at: MemOperand, width: u32) -> Available {
         let own = Own { stride: self.own_bytes(own) / at.element.size() as u32, ..own };
         let positions = self.positions();
@@ -703,12 +705,12 @@ impl Generator<'_> {
         index
     }
 
-    /// Bytes of the elements that only one invocation touches.
+    /// Bytes that only one invocation accesses.
     fn own_bytes(&self, own: Own) -> u32 {
         own.stride * self.program.memory(own.memory).element.size() as u32
     }
 
-    /// An access to elements that only this invocation touches, and how many there may be.
+    /// Memory operand for elements that only this invocation accesses, and their maximum number.
     fn own_operand(&mut self, own: Own) -> (MemOperand, u32) {
         let bytes = self.own_bytes(own);
         let at = self.operand(own.memory, Some(bytes));
@@ -782,7 +784,7 @@ impl Generator<'_> {
             }
             _ => match self.objects.own.iter().filter(readable).collect::<Vec<_>>().as_slice() {
                 [] => return,
-                // What is loaded back may have been rounded by the device.
+                // Loaded values may have been rounded by the device.
                 own => (**self.random.choose(own), Trust::Rounded),
             },
         };
@@ -794,7 +796,7 @@ impl Generator<'_> {
         self.give(&results, Scope::Invocation, trust);
     }
 
-    /// Loads from anywhere in an object that nobody writes at this time.
+    /// Loads from anywhere in an object that no invocation writes meanwhile.
     fn load_any(&mut self, block: BlockId, memory: MemId, most: u32, trust: Trust) {
         let at = self.operand(memory, None);
         self.load_as(block, at, most, trust);
@@ -814,7 +816,7 @@ impl Generator<'_> {
         self.give(&results, scope, trust);
     }
 
-    /// Of what is only read.
+    /// Agreement of values in a read-only object.
     fn trust_in(&self, memory: MemId) -> Trust {
         if self.without_nan.contains(&memory) { Trust::Bits } else { Trust::Value }
     }
@@ -890,7 +892,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Between two barriers, workgroup memory that everybody wrote or changed before is read.
+    /// Reads workgroup memory between two barriers, after all invocations have written it.
     fn exchange(&mut self, block: BlockId, place: Place<'_>) {
         let votes = self.objects.shared.iter().map(|(at, _)| *at);
         let votes: Vec<MemOperand> =
@@ -911,7 +913,7 @@ impl Generator<'_> {
         self.store_values(block, at, index, width, Trust::Value);
         self.push(block, Barrier::Workgroup, &[], &[]);
         self.load_any(block, tile.memory, 4, Trust::Value);
-        // Nothing may leave the loop around this before the second barrier.
+        // The enclosing loop must not be left before the second barrier.
         let enclosing = place.enclosing.map(|enclosing| Enclosing { may_leave: false, ..enclosing });
         self.open_tile = Some(tile);
         for _ in 0..self.random.below(4) {
@@ -921,7 +923,7 @@ impl Generator<'_> {
         self.push(block, Barrier::Workgroup, &[], &[]);
     }
 
-    /// Between two barriers, storage that the workgroup wrote before is read.
+    /// Reads storage between two barriers, after the workgroup has written it.
     fn exchange_in_storage(&mut self, block: BlockId) {
         let readable = |own: &&Own| self.program.memory(own.memory).readable();
         let own: Vec<Own> = self.objects.own.iter().filter(readable).copied().collect();
@@ -977,7 +979,7 @@ impl Generator<'_> {
                         _ => self.uniform_value(ty, Scope::Subgroup),
                     }
                 } else if ty == Type::U32 && self.random.chance(2) {
-                    // So that several arms are taken.
+                    // Reaches several arms.
                     self.positions().global
                 } else {
                     self.value(ty, Trust::Bits)
@@ -1003,8 +1005,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Uniform for the workgroup, for the subgroup or not at all. What tells subgroups or invocations apart is made if need be: few of
-    /// the values that happen to be there do.
+    /// Condition that is uniform in the workgroup, in the subgroup, or divergent. Divergent conditions are constructed,
+    /// because few visible values differ between subgroups or invocations.
     fn condition(&mut self, block: BlockId) -> Available {
         if self.random.chance(3) {
             return self.uniform_value(Type::Bool, Scope::Workgroup);
@@ -1042,7 +1044,7 @@ impl Generator<'_> {
         place: Place<'_>,
     ) {
         let scope = operand.scope;
-        // A loop in which a workgroup or a subgroup stays together is not left where it does not; others may be left from anywhere.
+        // A uniform loop is left from uniform places only; others from anywhere.
         let enclosing = place
             .enclosing
             .map(|enclosing| Enclosing { may_leave: enclosing.may_leave && scope <= place.scope, ..enclosing });
@@ -1050,7 +1052,7 @@ impl Generator<'_> {
         let mut given = vec![(scope, Trust::Bits); results.len()];
         let mut start = self.random.0;
         for (number, &arm) in arms.iter().enumerate() {
-            // Some arms are what the one before is, or that with a few other literals.
+            // Some arms repeat the previous one, with a few different literals.
             let again = number > 0 && self.random.chance(2);
             let twists = if again { self.random.below(4) } else { 0 };
             let next = self.random.0;
@@ -1079,12 +1081,12 @@ impl Generator<'_> {
         }
     }
 
-    /// A loop with a bound, checked first in every trip. It counts in a value that it carries, or in private memory.
+    /// A bounded loop that checks its counter first in every trip. The counter is carried or in private memory.
     fn bounded_loop(&mut self, block: BlockId, results: &[Type], place: Place<'_>) {
         let body = self.program.add_block();
         let trips = 1 + self.random.below(5);
         let element = self.free_counters.next().zip(self.objects.counters).map(|(element, memory)| (memory, element));
-        // In a uniform loop only uniform places may leave, so that the whole workgroup or subgroup stays together.
+        // Uniform loops are left from uniform places only, so that the workgroup or subgroup stays together.
         let mut scopes = vec![place.scope, Scope::Invocation];
         if self.features.subgroups {
             scopes.push(place.scope.max(Scope::Subgroup));
@@ -1111,7 +1113,7 @@ impl Generator<'_> {
         let visible = self.values.len();
         for (position, &ty) in carried.iter().enumerate() {
             let param = self.program.add_param(body, ty);
-            // The counter is the same for all; others may take anything in.
+            // The counter is uniform; other parameters have any values.
             self.add(param, if position == 0 { scope } else { Scope::Invocation }, Trust::Rounded);
         }
         let counter = self.values.get(visible).copied();
@@ -1121,7 +1123,7 @@ impl Generator<'_> {
                 let mut left = self.push(body, Op::Load(self.program.operand(memory)), &[element], &[Type::U32]);
                 let own = self.give(&left, Scope::Invocation, Trust::Bits);
                 match scope {
-                    // Where invocation 0 has ended, nothing is left for the others either.
+                    // If invocation 0 has ended, the other invocations stop as well.
                     Scope::Dispatch | Scope::Workgroup => left = self.push(body, Op::Broadcast, &[own], &[]),
                     Scope::Subgroup => left = self.push(body, Subgroup::Max, &[own], &[]),
                     Scope::Invocation => {}
@@ -1149,7 +1151,7 @@ impl Generator<'_> {
         };
         let enclosing = Enclosing { carried: &carried, results, next, may_leave: true };
         self.nested(body, Place { scope, depth: place.depth, enclosing: Some(enclosing) });
-        // Some bodies end in `break`: then only what continues early goes on.
+        // Some bodies end in `break`: then only early `continue`s repeat the loop.
         if self.random.chance(4) {
             let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, Trust::Rounded).id).collect();
             self.program.push(body, Terminator::Break, given, &[], [], Span::NONE);
@@ -1168,7 +1170,7 @@ impl Generator<'_> {
         }
     }
 
-    /// What `continue` gives: the counter, and whatever is there.
+    /// Operands of `continue`: the counter, and visible values.
     fn handed(&mut self, carried: &[Type], next: Option<ValueId>) -> Vec<ValueId> {
         let others = carried.iter().skip(usize::from(next.is_some()));
         let others: Vec<ValueId> = others.map(|&ty| self.value(ty, Trust::Rounded).id).collect();
@@ -1209,7 +1211,7 @@ impl Generator<'_> {
     }
 }
 
-/// The largest scope in which a function of some values is the same.
+/// Largest scope in which a function of some values is uniform.
 fn scope_of(operands: &[Available]) -> Scope {
     operands.iter().map(|operand| operand.scope).max().unwrap_or(Scope::Workgroup)
 }

@@ -1,6 +1,6 @@
-//! Fault injection: a device whose calls go through an [`Interceptor`] first, which counts them, changes them or makes them fail.
+//! Fault injection: a device whose calls pass through an [`Interceptor`], which counts, changes or fails them.
 //!
-//! A test implements the interception points that it needs; the default of each does nothing.
+//! A test implements the interception points that it needs; the defaults do nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use vyre_driver::{Capabilities, Error};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::Program;
 
-/// Interception points of a device. An error of any of them is the result of the call, which does not reach the device.
+/// Interception points of a device. An error is returned to the caller, and the call does not reach the device.
 pub trait Interceptor: Send + Sync {
-    /// Before a device of the backend with this name is opened.
+    /// Called before a device of the backend is opened.
     ///
     /// # Errors
     /// The device cannot be opened.
@@ -23,7 +23,7 @@ pub trait Interceptor: Send + Sync {
     /// Changes the capabilities that the device reports.
     fn capabilities(&self, _capabilities: &mut Capabilities) {}
 
-    /// Before a program is compiled.
+    /// Called before a program is compiled.
     ///
     /// # Errors
     /// The program is not compiled.
@@ -31,7 +31,7 @@ pub trait Interceptor: Send + Sync {
         Ok(())
     }
 
-    /// Before memory is allocated.
+    /// Called before memory is allocated.
     ///
     /// # Errors
     /// Nothing is allocated.
@@ -39,7 +39,7 @@ pub trait Interceptor: Send + Sync {
         Ok(())
     }
 
-    /// Before commands are submitted.
+    /// Called before commands are submitted.
     ///
     /// # Errors
     /// Nothing is submitted.
@@ -47,7 +47,7 @@ pub trait Interceptor: Send + Sync {
         Ok(())
     }
 
-    /// After commands have completed; `reads` if there is a read among them.
+    /// Called after commands have completed. `reads`: there is a read among them.
     ///
     /// # Errors
     /// The commands fail.
@@ -56,13 +56,13 @@ pub trait Interceptor: Send + Sync {
     }
 }
 
-/// A backend whose devices are those of another one, behind an interceptor.
+/// A backend that opens intercepted devices of another backend.
 pub struct Intercepted<B, I> {
     /// Name of the backend.
     pub name: &'static str,
-    /// The backend that executes.
+    /// Underlying backend.
     pub backend: B,
-    /// The interceptor of all devices that are opened.
+    /// Interceptor shared by all devices.
     pub interceptor: Arc<I>,
 }
 

@@ -1,4 +1,4 @@
-//! The example kernels against plain Rust, on sizes that fill workgroups and sizes that do not.
+//! Tests of the example kernels against plain Rust, on sizes that are and are not multiples of the workgroup size.
 
 use vyre_driver::{Device, Floats};
 use vyre_foundation::inputs::Inputs;
@@ -8,10 +8,10 @@ use vyre_foundation::{Validated, text, validate};
 
 use crate::corpus;
 
-/// Runs every example kernel on a device and compares it with plain Rust; panics if a result is wrong.
+/// Runs every example kernel on a device and compares it with plain Rust; panics on a difference.
 pub(crate) fn check(device: &Device) {
     saxpy(device);
-    // Every rounding decides when a point escapes.
+    // The escape condition depends on every rounding.
     if device.capabilities().floats == Floats::EXACT {
         mandelbrot(device);
     }
@@ -28,19 +28,19 @@ pub(crate) fn check(device: &Device) {
     hash(device);
 }
 
-/// A program of an example file.
+/// Program of an example file.
 fn kernel(file: &str, name: &str) -> Validated<Program> {
     let source = corpus::example_kernels(file).unwrap();
     let module = validate::module(text::parse(source).unwrap()).unwrap();
     module.program(name).unwrap().clone()
 }
 
-/// A number from 0 to 2^32 − 1 that is as good as random.
+/// Pseudo-random number from 0 to 2^32 − 1.
 fn scrambled(index: usize) -> u32 {
     (index as u32).wrapping_mul(2_654_435_761).rotate_left(13) ^ 0x9e37_79b9
 }
 
-/// Floats between −4 and 4 with few bits, so that sums of many are exact.
+/// Floats between −4 and 4 with few significant bits, so that sums of many are exact.
 fn coarse_floats(count: usize) -> Vec<f32> {
     (0..count).map(|index| (scrambled(index) % 33) as f32 / 4.0 - 4.0).collect()
 }
@@ -49,7 +49,7 @@ fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> Vec<u8> {
     bytemuck::cast_slice(values).to_vec()
 }
 
-/// Runs a kernel and returns the contents of its objects by name.
+/// Runs a kernel; returns the contents of its objects by name.
 fn run(device: &Device, program: &Validated<Program>, elements: [u32; 3], given: &[(&str, Vec<u8>)]) -> Inputs {
     let mut inputs = Inputs::default();
     for (name, bytes) in given {
@@ -85,7 +85,7 @@ fn mandelbrot(device: &Device) {
     let mut program = kernel("mandelbrot", "mandelbrot").into_inner();
     program.specialize("MAX_TRIPS", 50u32.into()).unwrap();
     let program = validate::program(program).unwrap();
-    // A part of the picture that has points of all kinds; the rest of the image stays 0.
+    // A part of the image with points inside, outside and at the boundary; the rest stays 0.
     let (columns, rows) = (400, 48);
     let result = run(device, &program, [columns, rows, 1], &[]);
     let image = result.contents("image").unwrap();
@@ -126,7 +126,7 @@ fn prefix_sums(data: &[u32]) -> Vec<u32> {
     data.iter().scan(0, add).collect()
 }
 
-/// With a chunk for each subgroup.
+/// Scan with one chunk for each subgroup.
 fn scan_with_chunks(device: &Device, data: &[u32], groups: u32) -> Vec<u32> {
     let [sum, scan] = ["sum_chunks", "scan_chunks"].map(|name| kernel("scan", name));
     let zeros = |count: usize| vec![0; 4 * count];
@@ -145,7 +145,7 @@ fn scan_of_chunks(device: &Device) {
 
 fn sort(device: &Device) {
     let [count, scatter] = ["count_digits", "scatter_digits"].map(|name| kernel("radix_sort", name));
-    // Two blocks, of which the second is not full; many keys are equal.
+    // Two blocks, the second incomplete, with many equal keys.
     let mut keys: Vec<u32> = (0..5000).map(|index| scrambled(index) % 3001 * 1_431_655).collect();
     let mut expected = keys.clone();
     expected.sort_unstable();
@@ -191,7 +191,7 @@ fn scan_of_several_blocks(device: &Device) {
 fn histogram(device: &Device) {
     let program = kernel("histogram", "histogram");
     let data: Vec<u8> = (0..5000).map(|index| (scrambled(index) >> 24) as u8).collect();
-    // Both fewer invocations than elements, and more.
+    // Fewer invocations than elements, and more.
     for invocations in [512, 8192] {
         let given = [("data", data.clone()), ("bins", vec![0; 1024])];
         let result = run(device, &program, [invocations, 1, 1], &given);
@@ -218,7 +218,7 @@ fn matrix_products(device: &Device) {
                 ("c", vec![0; 4 * m * n]),
             ];
             let result = run(device, &program, [n as u32, m as u32, 1], &given);
-            // The inputs have few bits, so the sums are exact in whatever order.
+            // Inputs have few significant bits, so sums are exact in any order.
             let dot = |row: usize, column: usize| -> f32 { (0..k).map(|p| a[row * k + p] * b[p * n + column]).sum() };
             let expected: Vec<f32> = (0..m * n).map(|index| dot(index / n, index % n)).collect();
             assert_eq!(floats(&result, "c"), expected, "{name} {m} × {n} × {k}");
@@ -252,7 +252,7 @@ fn nbody(device: &Device) {
             let pull: f64 = (0..count).map(pull).sum();
             let velocity = f64::from(velocities[3 * i + axis]) + pull * f64::from(dt);
             let position = f64::from(bodies[4 * i + axis]) + velocity * f64::from(dt);
-            // Rounding in f32 adds up over the sum.
+            // f32 rounding errors accumulate over the sum.
             assert!((f64::from(faster[3 * i + axis]) - velocity).abs() < 1e-4, "velocity of {i}");
             assert!((f64::from(moved[4 * i + axis]) - position).abs() < 1e-5, "position of {i}");
         }

@@ -1,6 +1,6 @@
-//! What vyre is tested with: [file tests](files), a [generator](generate()) of programs with a measure of what they [cover](Coverage), a
-//! [shrinker](shrink()), the [suite](mod@conformance) that every backend must pass, [fault injection](mod@intercept), and a [mix](mod@mix) of
-//! items for megakernels.
+//! Test tools of vyre: [file tests](files), a program [generator](generate()) with [coverage](Coverage) measurement, a
+//! [shrinker](shrink()), [differential tests](differential), the [conformance suite](mod@conformance) of backends,
+//! [fault injection](mod@intercept), and a [mix](mod@mix) of megakernel items.
 
 pub mod conformance;
 pub mod corpus;
@@ -16,7 +16,7 @@ mod op_programs;
 mod shrink;
 
 pub use coverage::{Cell, Coverage, Flow, Place, Subject};
-pub use equivalence::{changed_meaning, different, rotating_seeds};
+pub use equivalence::{different, rotating_seeds, semantic_difference};
 pub use generate::{Features, Generated, Random, generate};
 pub use shrink::shrink;
 
@@ -26,7 +26,7 @@ use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::Program;
 use vyre_foundation::launch::{Grid, Limits, Report};
 
-/// Runs a program on a device; its results are in `inputs` afterwards.
+/// Runs a program on a device; results are written to `inputs`.
 ///
 /// # Errors
 /// The grid or the inputs do not fit the program, or the device cannot run it.
@@ -41,7 +41,7 @@ pub fn run(
     device.execute(program, grid, inputs, limits)
 }
 
-/// The oracle, with subgroups of this size.
+/// Opens the oracle with a subgroup size.
 ///
 /// # Panics
 /// It cannot be opened, which does not happen.

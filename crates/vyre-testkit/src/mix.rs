@@ -1,4 +1,4 @@
-//! A mix of work items for megakernels: what `vyre megakernel` shows, and what its settings are measured with.
+//! A mix of megakernel work items, for `vyre megakernel` and for tuning its settings.
 
 use vyre_foundation::ir::Program;
 use vyre_foundation::{Validated, text, validate};
@@ -7,17 +7,18 @@ use vyre_runtime::megakernel::{Handle, Segment, Tenant, WorkItem};
 
 use crate::corpus;
 
-/// The operations: elementwise ones, one with barriers, one with three handles, one that counts atomically, and one that reports hits.
+/// Operations of the mix: elementwise ones, one with barriers, one with three handles, one with atomic counters, and
+/// one that reports hits.
 pub const OPS: &str = corpus::MEGAKERNEL_OPS;
 
-/// Lengths in words, from 64 bytes to 64 KiB, and how many handles there are of each.
+/// Lengths in words, from 64 bytes to 64 KiB, and number of handles of each.
 const LENGTHS: [(u32, u32); 5] = [(16, 1200), (64, 500), (256, 200), (1024, 80), (16_384, 20)];
 
-/// Handles of atomic words, and how many words each has.
+/// Number of atomic handles, and words of each.
 const COUNTERS: usize = 16;
 const BINS: u32 = 64;
 
-/// Words of the arena that a mix takes.
+/// Words of the arena used by a mix.
 pub const PLAIN_WORDS: u32 = {
     let (mut words, mut kind) = (0, 0);
     while kind < LENGTHS.len() {
@@ -27,10 +28,10 @@ pub const PLAIN_WORDS: u32 = {
     words
 };
 
-/// Atomic words of the arena that a mix takes.
+/// Atomic words of the arena used by a mix.
 pub const ATOMIC_WORDS: u32 = BINS * COUNTERS as u32;
 
-/// The operations but the one that goes round as often as its input says, which would do little else.
+/// Operations except for the one whose trip count is its input, which would dominate the time.
 pub fn programs() -> Vec<Validated<Program>> {
     let module = text::parse(OPS).expect("the operations are tested");
     let mut programs = validate::module(module).expect("the operations are valid").into_inner().programs;
@@ -38,17 +39,17 @@ pub fn programs() -> Vec<Validated<Program>> {
     programs
 }
 
-/// The memory of a tenant that items are about.
+/// A tenant's memory for the items.
 pub struct Mix {
     plain: Vec<(Handle, u32)>,
     counters: Vec<Handle>,
 }
 
 impl Mix {
-    /// Takes [`PLAIN_WORDS`] and [`ATOMIC_WORDS`] of the arena, and fills them.
+    /// Allocates [`PLAIN_WORDS`] and [`ATOMIC_WORDS`] of the arena, and fills them.
     ///
     /// # Errors
-    /// There are not as many left, or the device was lost.
+    /// The arena has not enough free words, or the device was lost.
     pub fn new(mut tenant: Tenant<'_>) -> Result<Mix, Error> {
         let mut plain = Vec::new();
         for (length, count) in LENGTHS {
@@ -63,7 +64,7 @@ impl Mix {
         Ok(Mix { plain, counters })
     }
 
-    /// Items in no order, and chains of them, each on what the one before it wrote. The same seed gives the same ones.
+    /// Independent items, and chains of dependent ones. Deterministic for a seed.
     pub fn items(&self, programs: &[Validated<Program>], count: usize, seed: u64) -> Vec<WorkItem> {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut random = move |below: usize| {
@@ -88,7 +89,7 @@ impl Mix {
             } else if op == number("find") {
                 item.param = 998;
             } else if op == number("scale") {
-                // A chain: there and back, twice.
+                // A chain of four items, back and forth between two handles.
                 let back = WorkItem { input_handle: output.0, output_handle: input.0, param: 5, ..item };
                 items.extend([item, back, item]);
                 continue;
@@ -99,7 +100,7 @@ impl Mix {
         items
     }
 
-    /// Another handle of the same length: they are next to each other.
+    /// An adjacent handle of the same length.
     fn neighbour(&self, handle: Handle, length: u32) -> Handle {
         let at = self.plain.iter().position(|(other, _)| *other == handle).unwrap_or(0);
         let next = [at + 1, at.wrapping_sub(1)].into_iter().filter_map(|at| self.plain.get(at));

@@ -10,16 +10,16 @@ use vyre_foundation::{text, validate};
 
 /// A program with inputs.
 pub(crate) struct OpProgram {
-    /// What it covers.
+    /// Covered operation and types.
     pub(crate) name: String,
     pub(crate) program: Validated<Program>,
     pub(crate) grid: Grid,
     pub(crate) inputs: Inputs,
-    /// The operation whose exactness decides how float results are compared.
+    /// Operation whose exactness determines how floats are compared.
     pub(crate) row: &'static OpInfo,
 }
 
-/// All of them, for a device with these types.
+/// All programs, for a device with these types.
 pub(crate) fn all(types: TypeSet) -> Vec<OpProgram> {
     let mut programs = Vec::new();
     for row in TABLE.iter().filter(|row| row.kind == Kind::Pure) {
@@ -46,7 +46,7 @@ pub(crate) fn all(types: TypeSet) -> Vec<OpProgram> {
     programs
 }
 
-/// Values at which operations go wrong.
+/// Edge values of a type.
 fn edge_values(ty: Type) -> Vec<u64> {
     let integer = |value: i128| (value as u64) & (u64::MAX >> (64 - ty.bits()));
     let top = 1i128 << (ty.bits() - 1);
@@ -96,12 +96,12 @@ fn row_of(name: &str) -> &'static OpInfo {
     OpInfo::named(name).expect("an operation of the table")
 }
 
-/// The element in which values of a type are kept: bools as words.
+/// Element type for values of a type: words for bools.
 fn element_of(ty: Type) -> Element {
     Element::from_name(ty.name()).unwrap_or(Element::U32)
 }
 
-/// Text that turns what was loaded from such an element into a value of the type.
+/// Code that converts a loaded element to a value of the type.
 fn unpacked(name: &str, ty: Type) -> String {
     match ty {
         Type::Bool => format!("    %{name} = ne %{name}_word, 0\n"),
@@ -113,7 +113,7 @@ fn loaded(name: &str, ty: Type) -> String {
     if ty == Type::Bool { format!("%{name}_word") } else { format!("%{name}") }
 }
 
-/// An operation on edge values from every kind of memory, where all invocations take part and where only some do.
+/// An operation on edge values from every kind of memory, in uniform and divergent control flow.
 fn pure(row: &'static OpInfo, class: Type, result: Type, operands: &[Type]) -> Vec<OpProgram> {
     let names = ["a", "b", "c", "d", "e"];
     let list = names[..operands.len()].iter().map(|name| format!("%{name}")).collect::<Vec<_>>().join(", ");
@@ -122,7 +122,7 @@ fn pure(row: &'static OpInfo, class: Type, result: Type, operands: &[Type]) -> V
     let packed = if result == Type::Bool { "    %word = cast %r to u32\n" } else { "" };
     let stored = if result == Type::Bool { "%word" } else { "%r" };
 
-    // Every operand runs through its values at its own pace, so that many combinations meet.
+    // Operands cycle through their values with different periods, which covers many combinations.
     let counts: Vec<usize> = operands.iter().map(|ty| edge_values(*ty).len()).collect();
     let cases = counts.iter().product::<usize>().min(700) as u32;
     let contents: Vec<Vec<u8>> = operands
@@ -133,7 +133,7 @@ fn pure(row: &'static OpInfo, class: Type, result: Type, operands: &[Type]) -> V
             let pace: usize = counts[..position].iter().product();
             let mut bytes = vec![0; cases as usize * element.size()];
             for (case, bytes) in bytes.chunks_exact_mut(element.size()).enumerate() {
-                // A step that shares no factor with the usual counts, where not all combinations fit.
+                // A stride coprime to the usual counts, if not all combinations fit.
                 let case =
                     if counts.iter().product::<usize>() > 700 { case * 7919 + position * case / 3 } else { case };
                 element.write(values[case / pace % values.len()], bytes);
@@ -208,7 +208,7 @@ fn pure(row: &'static OpInfo, class: Type, result: Type, operands: &[Type]) -> V
     programs
 }
 
-/// Elements go through every kind of memory, one to four at a time, inside and outside.
+/// Copies of one to four elements through every kind of memory, in and out of bounds.
 fn copies(element: Element) -> Vec<OpProgram> {
     let mut programs = Vec::new();
     for width in 1..=4u32 {
@@ -238,9 +238,10 @@ fn copies(element: Element) -> Vec<OpProgram> {
     programs
 }
 
-/// Accesses to elements of one type in storage, workgroup and private objects that are declared with another, plain and atomic.
+/// Accesses in storage, workgroup and private objects with an element type other than the declared one, plain and
+/// atomic.
 fn retyped(declared: Element, accessed: Element) -> OpProgram {
-    // Stores to bytes of neighbouring elements are beside the atomics.
+    // Stores to neighbouring bytes are next to the atomics.
     let one = format!("1{}", accessed.value_type());
     let atomics = match accessed {
         Element::I32 | Element::U32 | Element::I64 | Element::U64 => format!(
@@ -260,7 +261,7 @@ fn retyped(declared: Element, accessed: Element) -> OpProgram {
     let parts = [("DECLARED", declared.name()), ("ACCESSED", accessed.name()), ("ATOMICS", &atomics)];
     let program = read(&filled(include_str!("retyped.txt"), &parts));
     let mut inputs = Inputs::default();
-    // Bytes that are normal numbers of every float type. There is half an element of the largest type at the end.
+    // Bytes that form normal numbers of every float type. The last element of the largest type is incomplete.
     let bytes = |count: usize| (0..count).map(|byte| 0x31 + (byte * 7 % 16) as u8).collect::<Vec<u8>>();
     let long = (128 + 4usize).next_multiple_of(declared.size());
     inputs.bytes(&program, "x", bytes(68usize.next_multiple_of(declared.size()))).expect("declared above");
@@ -271,14 +272,15 @@ fn retyped(declared: Element, accessed: Element) -> OpProgram {
     OpProgram { name, program, grid: Grid::Elements([8, 1, 1]), inputs, row: row_of("load") }
 }
 
-/// Read-modify-writes in storage and workgroup memory, from all invocations at once, in divergent control flow too.
+/// Atomics in storage and workgroup memory, from all invocations, also in divergent control flow.
 fn atomics(row: &'static OpInfo, element: Element) -> Vec<OpProgram> {
     let ty = element.value_type();
     let (operands, results) = match row.form {
         Form::CompareExchange => ("%old_guess, %value", "%seen, %done"),
         _ => ("%value", "%seen"),
     };
-    // One invocation per element, so that what it gets back is known; then all on one element, where only the sum of all is.
+    // One invocation per element, with comparable results; then all on one element, where only the final value is
+    // comparable.
     let commutes = !matches!(row.name, "atomic_exchange" | "atomic_compare_exchange");
     let together = if commutes {
         format!("    {0} all[0], %value\n        {0} shared[0], %value", row.name)
@@ -305,7 +307,7 @@ fn atomics(row: &'static OpInfo, element: Element) -> Vec<OpProgram> {
     vec![OpProgram { name: format!("{} {element}", row.name), program, grid: Grid::Elements([48, 1, 1]), inputs, row }]
 }
 
-/// A text in which names stand for parts.
+/// Replaces placeholders in a text.
 fn filled(text: &str, parts: &[(&str, &str)]) -> String {
     parts.iter().fold(text.to_owned(), |text, (name, part)| text.replace(name, part))
 }
@@ -316,7 +318,7 @@ fn read(source: &str) -> Validated<Program> {
     validate::program(program).unwrap_or_else(|error| panic!("{error}\n{source}"))
 }
 
-/// A literal for messages.
+/// Formats a literal for messages.
 pub(crate) fn shown(ty: Type, bits: u64) -> String {
     format!("{} (0x{bits:x})", Literal { ty, bits }.plain())
 }

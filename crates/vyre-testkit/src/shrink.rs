@@ -1,20 +1,20 @@
-//! Makes a program smaller while something about it stays true.
+//! Test case reduction by delta debugging.
 //!
-//! [`shrink`] tries simplifications, one after the other, largest first: leaving out an instruction with everything nested in it,
-//! taking one arm in place of a branch, putting a literal in place of an operand, leaving out a memory object or a constant. A
-//! candidate that is valid and for which the predicate still holds takes the program's place, and it goes on from there, until
+//! [`shrink`] tries simplifications, largest first: removing an instruction with everything nested in it, replacing a
+//! branch by one arm, replacing an operand by a literal, removing a memory object or a constant. A valid candidate for
+//! which the predicate still holds becomes the current program; the process repeats until no candidate succeeds.
 //! nothing helps any more.
 
 use vyre_foundation::ir::{BlockId, Control, Def, InstId, Literal, Op, Program, Terminator, ValueId, Values};
 use vyre_foundation::{Validated, validate};
 
-/// The smallest program that was found for which the predicate holds, as it does for `program`.
+/// Reduces `program` while the predicate holds, as it does for `program`.
 pub fn shrink(program: &Validated<Program>, holds: &mut dyn FnMut(&Validated<Program>) -> bool) -> Validated<Program> {
     let mut best = program.clone();
     let mut candidates = candidates(&best);
-    // What has failed so far will hardly succeed after a change elsewhere, so it is tried again only at the end.
+    // Failed candidates rarely succeed after other changes, so they are retried only at the end.
     let (mut position, mut failures) = (0, 0);
-    // Every accepted candidate is smaller, so this ends.
+    // Terminates: every accepted candidate is smaller.
     while failures < candidates.len() {
         match smaller(&best, &candidates[position % candidates.len()], holds) {
             Some(smaller) => {
@@ -32,7 +32,7 @@ pub fn shrink(program: &Validated<Program>, holds: &mut dyn FnMut(&Validated<Pro
     best
 }
 
-/// A simplification, at one place.
+/// A simplification at one place.
 type Candidate = Box<dyn Fn(&mut Program)>;
 
 fn smaller(
@@ -46,7 +46,7 @@ fn smaller(
     (size(&candidate) < size(program) && holds(&candidate)).then_some(candidate)
 }
 
-/// What gets smaller: instructions first, then operands that are not literals, then declarations and invocations.
+/// Lexicographic size: instructions, then operands that are not literals, then declarations and invocations.
 fn size(program: &Program) -> (usize, usize, usize, u32) {
     let (mut nodes, mut operands) = (0, 0);
     program.walk(|id, _| {
@@ -62,7 +62,7 @@ fn candidates(program: &Program) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut operands: Vec<Candidate> = Vec::new();
     let places = places(program);
-    // From the end: what nobody uses goes first, and then what it was made from.
+    // From the end: unused values are removed first, then their operands.
     for &(block, position, id) in places.iter().rev() {
         let inst = program.inst(id);
         if !inst.op.is_terminator() {
@@ -112,7 +112,7 @@ fn is_literal(program: &Program, value: ValueId) -> bool {
     matches!(program.def(value), Def::Literal(_))
 }
 
-/// Every instruction, with its block and its position there, in the order of the text.
+/// Instructions in text order, with their block and position.
 fn places(program: &Program) -> Vec<(BlockId, usize, InstId)> {
     fn visit(program: &Program, block: BlockId, places: &mut Vec<(BlockId, usize, InstId)>) {
         for (position, &id) in program.block(block).insts.iter().enumerate() {
@@ -127,7 +127,7 @@ fn places(program: &Program) -> Vec<(BlockId, usize, InstId)> {
     places
 }
 
-/// Removes an instruction; zeros stand for its results.
+/// Removes an instruction, and replaces its results by zeros.
 fn leave_out(program: &mut Program, block: BlockId, position: usize) {
     let id = program.block_mut(block).insts.remove(position);
     for result in program.inst(id).results.clone() {
@@ -137,14 +137,14 @@ fn leave_out(program: &mut Program, block: BlockId, position: usize) {
     }
 }
 
-/// Puts the instructions of one arm in the place of a branch.
+/// Replaces a branch by the instructions of one arm.
 fn take_arm(program: &mut Program, block: BlockId, position: usize, arm: usize) {
     let id = program.block(block).insts[position];
     let arm = program.inst(id).blocks[arm];
     let mut insts = program.block(arm).insts.clone();
     let end = insts.pop().expect("validated: a block has a terminator");
     if program.inst(end).op != Terminator::Yield {
-        // What comes after the branch is never reached on this arm.
+        // The arm does not reach the code after the branch.
         program.block_mut(block).insts.truncate(position);
         insts.push(end);
         program.block_mut(block).insts.extend(insts);
@@ -157,7 +157,7 @@ fn take_arm(program: &mut Program, block: BlockId, position: usize, arm: usize) 
     }
 }
 
-/// Puts the instructions of a loop in its place, as if it had one trip.
+/// Replaces a loop by its body, as if it had one trip.
 fn take_body(program: &mut Program, block: BlockId, position: usize) {
     let id = program.block(block).insts[position];
     let body = program.inst(id).blocks[0];

@@ -1,20 +1,20 @@
-//! Reading takes memory in proportion to what is read, whatever that says about itself.
+//! Decoding and parsing allocate memory proportional to the input, whatever the input claims.
 //!
-//! # The bound
+//! # Bound
 //!
-//! The most that is ever allocated is [`PER_BYTE`] × the length of the input + [`FIXED`]. Lists double, so that for a moment an old
-//! list and one of twice its size are there: everything counts three times at worst.
+//! The peak is at most [`PER_BYTE`] × the length of the input + [`FIXED`]. Lists grow by doubling, so that while one
+//! grows, the old and the new list coexist: each item counts three times in the worst case.
 //!
-//! * In bytes, the most expensive things are an empty program (nine bytes, which become about 300) and an empty block (two bytes,
-//!   which become 56): about 100 for each byte.
-//! * In text it is `if 0{};`: seven bytes, which become six tokens of 32 bytes, two blocks of 48, their lists, and three instructions
-//!   of about 100: about 210 for each byte.
+//! - In the wire format, the most expensive items are an empty program (9 bytes, about 300 in memory) and an empty
+//!   block (2 bytes, 56 in memory): about 100 per byte.
+//! - In text it is `if 0{};`: 7 bytes, which become six tokens of 32 bytes, two blocks of 48, their lists, and three
+//!   instructions of about 100: about 210 per byte.
 //!
-//! The fixed part is for tables and for [`vyre_foundation::diagnostics::LIMIT`] mistakes.
+//! The fixed part is for tables and for [`vyre_foundation::diagnostics::LIMIT`] errors.
 //!
-//! The allocator counts for each thread by itself, so that tests may run side by side.
+//! The allocator counts per thread, so that tests may run in parallel.
 
-// A global allocator cannot be written without.
+// A global allocator requires unsafe code.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -35,15 +35,15 @@ thread_local! {
 }
 
 fn count(change: isize) {
-    // The thread may be ending.
+    // Fails while the thread is exiting.
     let _ = LIVE.try_with(|live| {
         live.set(live.get() + change);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
     });
 }
 
-// SAFETY: everything is handed on to the allocator of the system; counting allocates nothing, because the counters are
-// constants at first and have no destructors.
+// SAFETY: all calls are forwarded to the system allocator; counting does not allocate, because the counters are
+// constant-initialized and have no destructors.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -58,7 +58,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Both are there while the contents are copied.
+        // Both blocks exist while the contents are copied.
         count(size as isize);
         count(-(layout.size() as isize));
         // SAFETY: as the caller promises.
@@ -69,7 +69,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most memory that was in use at a time while `work` was done.
+/// Peak memory of `work`.
 fn peak<T>(work: impl FnOnce() -> T) -> usize {
     let before = LIVE.get();
     PEAK.set(before);
@@ -95,7 +95,7 @@ fn check_text(what: &str, source: &str) {
     check(what, source.len(), peak(|| text::parse(source)));
 }
 
-/// Bytes with a header that makes the contents acceptable.
+/// Prepends a valid header to contents.
 fn with_header(contents: &[u8]) -> Vec<u8> {
     let mut file = wire::MAGIC.to_vec();
     file.extend([1, 0, 0, 0]);
@@ -115,7 +115,7 @@ fn the_allocator_counts() {
 }
 
 #[test]
-fn bytes_whole_cut_off_and_changed() {
+fn truncated_and_mutated_bytes() {
     let mut random = Random(1);
     for seed in 0..60 {
         let mut module = module(seed, 10 + 20 * (seed as u32 % 10));
@@ -129,7 +129,7 @@ fn bytes_whole_cut_off_and_changed() {
             check_wire("cut off", &contents[..random.place(contents.len())]);
             let mut changed = contents.clone();
             for _ in 0..1 + random.below(3) {
-                // Large numbers where a count may stand are what is looked for.
+                // Inserts large numbers where a count may be.
                 let at = random.place(changed.len());
                 changed.splice(at..=at, [[0xff, 0x7f, 0xff, 0x3f][random.place(4)], random.below(256) as u8]);
             }
@@ -138,7 +138,7 @@ fn bytes_whole_cut_off_and_changed() {
     }
 }
 
-/// A program of the wire format up to its body: a name, sizes, no grid, no constants, no memory.
+/// Encoding of a program up to its body: a name, sizes, no grid, no constants, no memory.
 const PROGRAM: [u8; 8] = [1, b'p', 1, 1, 1, 0, 0, 0];
 
 fn number(mut number: usize) -> Vec<u8> {
@@ -152,7 +152,7 @@ fn number(mut number: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_that_promise_more_than_there_is() {
+fn counts_beyond_the_input() {
     for size in [10, 1000, 100_000] {
         let filler = vec![0u8; size];
         let many = number(size);
@@ -173,11 +173,11 @@ fn bytes_that_promise_more_than_there_is() {
         for (what, contents) in cases {
             check_wire(what, &contents);
         }
-        // Literals that are all different.
+        // Distinct literals.
         let literals: Vec<u8> = (0..size).flat_map(|bits| [vec![5], number(bits)].concat()).collect();
         let head = [&[1, 6], &b"return"[..], &[1], &PROGRAM, &[0, 1, 0], &many].concat();
         check_wire("literals", &[head, literals].concat());
-        // A block in a block in a block, each of which says that it has as many instructions as there are bytes.
+        // Nested blocks, each of which claims as many instructions as the input has bytes.
         let head = [&[1, 6], &b"region"[..], &[1], &PROGRAM].concat();
         let level = [&[0], &many[..], &[0, 0, 0, 0, 1]].concat();
         check_wire("nesting", &[head, level.repeat(120), filler].concat());
@@ -185,7 +185,7 @@ fn bytes_that_promise_more_than_there_is() {
 }
 
 #[test]
-fn text_whole_cut_off_and_changed() {
+fn truncated_and_mutated_text() {
     let mut random = Random(2);
     for seed in 0..40 {
         let source = text::print(&module(seed, 10 + 20 * (seed as u32 % 10)));
@@ -203,8 +203,8 @@ fn text_whole_cut_off_and_changed() {
 }
 
 #[test]
-fn text_that_is_one_thing_many_times() {
-    // `\n` is the end of a line in these, and `\s` a space at the end.
+fn repeated_tokens() {
+    // In these, `\n` is a line break, and `\s` a trailing space.
     let pieces = include_str!("pieces.txt").lines().map(|piece| piece.replace("\\n", "\n").replace("\\s", " "));
     for piece in pieces {
         for size in [10, 1000, 100_000] {
@@ -214,20 +214,20 @@ fn text_that_is_one_thing_many_times() {
             check_text(&piece, &format!("program p workgroup(1) {{\nread a: [u32]\n{many}\n}}"));
         }
     }
-    // Each of them another.
+    // Distinct names.
     let names: String = (0..10_000).map(|number| format!("%a{number} = add %b{number}, {number}\n")).collect();
     check_text("names", &format!("program p workgroup(1) {{\n{names}}}"));
 }
 
-/// Mistakes name what is wrong, and there can be many in a file with a long name.
+/// Errors contain names, and a file with a long name can have many errors.
 #[test]
-fn mistakes_with_long_names() {
+fn errors_with_long_names() {
     let name = "a".repeat(10_000);
     let stores = format!("store {name}[0], 1\n").repeat(10);
     let source = format!("program p workgroup(1) {{\nread {name}: [u32]\n{stores}}}");
     check("the text", source.len(), peak(|| text::parse(&source)));
 
-    // In bytes, the name is written once.
+    // The wire format encodes the name once.
     let store = [0, 0, 2, 5, 0, 5, 1, 0, 0];
     for count in [1000, 20_000] {
         let head = [&[2, 5], &b"store"[..], &[6], b"return", &[1, 1, b'p', 1, 1, 1, 0, 0, 1]].concat();

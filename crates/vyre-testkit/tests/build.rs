@@ -1,4 +1,4 @@
-//! The builder: random programs with variables do what their statements say.
+//! Builder tests: random programs with variables behave like direct execution of their statements.
 
 use Statement::{For, If, Loop, Print, Set, Switch};
 use vyre_foundation::build::{Kernel, Var, kernel};
@@ -12,12 +12,12 @@ enum Statement {
     /// `a = b * 3 + n`
     Set(usize, usize, u32),
     Print(usize),
-    /// On one bit of a variable.
+    /// Branches on one bit of a variable.
     If(usize, Vec<Statement>, Vec<Statement>),
-    /// On the low bits of a variable; the default comes last.
+    /// Switches on the low bits of a variable; the default is last.
     Switch(usize, Vec<Vec<Statement>>),
     For(u32, Vec<Statement>),
-    /// Breaks after some trips.
+    /// Breaks after a number of trips.
     Loop(Vec<Statement>),
     Exit(Exit),
 }
@@ -34,7 +34,7 @@ const VARIABLES: usize = 3;
 const TRIPS: usize = VARIABLES;
 const MOST_TRIPS: u32 = 20;
 
-/// Makes programs.
+/// Generator of statements.
 struct Maker(Random);
 
 impl Maker {
@@ -65,7 +65,7 @@ impl Maker {
     }
 }
 
-/// Executes statements as they are written.
+/// Executes statements directly.
 fn execute(statements: &[Statement], variables: &mut [u32], printed: &mut Vec<u32>) -> Option<Exit> {
     for statement in statements {
         let exit = match statement {
@@ -109,7 +109,7 @@ fn execute(statements: &[Statement], variables: &mut [u32], printed: &mut Vec<u3
     None
 }
 
-/// Builds statements, and says whether their end is reached.
+/// Builds statements; returns whether their end is reachable.
 fn emit<'k>(k: &'k Kernel, statements: &[Statement], variables: &[Var<'k, u32>]) -> bool {
     let body = |statements: &[Statement]| {
         variables[TRIPS].set(variables[TRIPS].get() + 1);
@@ -168,7 +168,7 @@ fn emit<'k>(k: &'k Kernel, statements: &[Statement], variables: &[Var<'k, u32>])
 }
 
 #[test]
-fn variables_mean_the_same_when_built() {
+fn built_variables_match_direct_execution() {
     let oracle = oracle(1);
     let mut maker = Maker(Random(1));
     let mut most_printed = 0;

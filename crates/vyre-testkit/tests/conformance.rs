@@ -1,10 +1,10 @@
-//! A device that is wrong fails checks of the suite, and the report says how to repeat them. One test, because a check replaces the
-//! panic hook of the process while it runs.
+//! A wrong device fails checks of the suite, and the report tells how to reproduce the failures. One test, because a
+//! check replaces the panic hook of the process.
 
 use vyre_driver::Null;
 use vyre_testkit::conformance::{Subject, checks};
 
-/// The null device says that it ran everything, and leaves memory as it is.
+/// The null device claims to have run everything, and leaves memory unchanged.
 #[test]
 fn a_wrong_device_fails_checks() {
     let backend = Null::default();

@@ -1,9 +1,9 @@
-//! The generator reaches everything that can be reached.
+//! The generator reaches all possible cells.
 
 use vyre_testkit::{Coverage, Features, generate};
 
 #[test]
-fn twenty_thousand_programs_use_everything_everywhere() {
+fn generator_covers_every_cell() {
     let mut coverage = Coverage::default();
     for seed in 0..20_000 {
         coverage.record(&generate(seed, &Features::default()).program);

@@ -1,11 +1,11 @@
-//! A device that is wrong is found out.
+//! Wrong devices are detected.
 
 use vyre_driver::{Device, Null};
 use vyre_testkit::{differential, files, oracle};
 
-/// The null device says that it ran everything, and leaves memory as it is.
+/// The null device claims to have run everything, and leaves memory unchanged.
 #[test]
-fn a_wrong_device_is_found_and_the_mistake_is_kept() {
+fn wrong_device_is_detected_and_a_case_is_saved() {
     let backend = Null::default();
     let device = Device::open(&backend).unwrap();
     let finding = differential::campaign(&backend, &device, 0, &|number| number < 100).unwrap_err();
@@ -18,13 +18,13 @@ fn a_wrong_device_is_found_and_the_mistake_is_kept() {
     let cases = files::cases(path).expect("a file test");
     assert_eq!(cases.len(), 1);
     let nodes = cases[0].program.stats().nodes;
-    // A store or an atomic, or a print or trap, perhaps with what leads there; and the end.
+    // At least a store, an atomic, a print or a trap, possibly with operands; and the terminator.
     assert!(nodes <= 6, "{nodes} nodes are left");
     std::fs::remove_file(path).expect("it was written above");
 }
 
 #[test]
-fn a_right_device_is_not() {
+fn correct_device_passes() {
     let backend = vyre_driver::Oracle { subgroup_size: 8 };
     let ran = differential::campaign(&backend, &oracle(8), 0, &|number| number < 200);
     assert_eq!(ran.expect("the oracle agrees with itself"), 200);

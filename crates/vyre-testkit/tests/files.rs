@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 use vyre_testkit::files;
 
-/// Folders of file tests, relative to the root of the workspace.
+/// Folders of file tests, relative to the workspace root.
 const FOLDERS: [&str; 2] = ["tests/files", EXAMPLES];
 const EXAMPLES: &str = "examples/kernels";
 

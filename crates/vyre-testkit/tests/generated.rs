@@ -1,4 +1,4 @@
-//! Properties that hold for every generated program.
+//! Properties of all generated programs.
 
 use proptest::prelude::*;
 use vyre_foundation::diagnostics::Fault;
@@ -18,11 +18,11 @@ fn explain(error: &Error, printed: &str) -> String {
 }
 
 proptest! {
-    // The seed in the message is enough to replay a failure.
+    // The seed in the message suffices to reproduce a failure.
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_printed_reads_back_as_the_same_module(seed: u64) {
+    fn printing_round_trips(seed: u64) {
         let module = Module::from(generate(seed, &Features::default()).program);
         let printed = text::print(&module);
         let read = text::parse(&printed).map_err(|error| TestCaseError::fail(explain(&error, &printed)))?;
@@ -31,10 +31,10 @@ proptest! {
     }
 
     #[test]
-    fn the_oracle_runs_every_valid_program_to_its_end(seed: u64) {
+    fn oracle_completes_every_generated_program(seed: u64) {
         let generated = generate(seed, &Features::default());
         let printed = generated.program.to_string();
-        // Reading gives spans, so that a failure shows its place.
+        // Parsing adds spans, so that a failure shows its location.
         let program = text::parse(&printed).and_then(|mut module| validate::program(module.programs.remove(0)));
         let program = program.map_err(|error| TestCaseError::fail(explain(&error, &printed)))?;
         let mut inputs = generated.inputs;
@@ -45,7 +45,7 @@ proptest! {
     }
 }
 
-/// What the generator promises: no race, so that every device has the same answer.
+/// Generated programs are race-free, so that all devices have the same result.
 #[test]
 fn generated_programs_are_free_of_races() {
     for seed in 0..3000 {
@@ -62,13 +62,13 @@ fn generated_programs_are_free_of_races() {
     }
 }
 
-/// Where the words, numbers and marks of a text begin.
+/// Start positions of tokens in a text.
 fn token_starts(text: &[u8]) -> Vec<usize> {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     (0..text.len()).filter(|&at| at == 0 || !(is_word(text[at]) && is_word(text[at - 1]))).collect()
 }
 
-/// Changes a text in a few places: characters, pieces, tokens that are replaced by others of the text.
+/// Mutates a text in a few places: characters, fragments, and tokens replaced by others of the text.
 fn mutated(text: &str, random: &mut Random) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for _ in 0..1 + random.below(5) {
@@ -103,7 +103,7 @@ fn mutated(text: &str, random: &mut Random) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A wrong text gives errors, never a panic; and errors can always be shown.
+/// Invalid text yields errors, never a panic; errors can always be rendered.
 #[test]
 fn hostile_source_is_an_error() {
     let features = Features { size: 12, ..Features::default() };
@@ -115,7 +115,7 @@ fn hostile_source_is_an_error() {
         let source = mutated(&sources[case % sources.len()], &mut random);
         match text::parse(&source).and_then(validate::module) {
             Ok(_) => valid += 1,
-            // Showing them takes longer than finding them.
+            // Rendering takes longer than detection.
             Err(error) if case % 16 == 0 => assert!(!explain(&error, &source).is_empty(), "case {case}"),
             Err(_) => {}
         }

@@ -1,4 +1,4 @@
-//! Functions of the math library give the same bits whether they are evaluated or expanded.
+//! Math library functions give the same bits by evaluation and by expansion.
 
 use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
@@ -12,7 +12,7 @@ use vyre_testkit::{oracle, run};
 #[test]
 fn expansions_compute_the_functions() {
     const COUNT: u32 = 3000;
-    // Edges of all binades, and pairs that functions of two operands have something to do with.
+    // Edges of all binades, and pairs for functions of two operands.
     let edges = (0..256u32).flat_map(|exponent| [0, 1, 0x7f_ffff].map(|rest| f32::from_bits((exponent << 23) | rest)));
     let mut pairs: Vec<[f32; 2]> = edges.flat_map(|x| [[x, -x], [-x, 1.0]]).collect();
     pairs.extend((0..u64::from(COUNT) - pairs.len() as u64).map(Function::sample));
@@ -21,7 +21,7 @@ fn expansions_compute_the_functions() {
     for function in FUNCTIONS {
         let name = function.op.info().name;
         let operands = ["%x", "%x, %y"][function.arity - 1];
-        // In the middle of a block and in a nested one, with results that are used afterwards.
+        // In the middle of a block and in a nested one, with results that are used.
         let source = format!(
             "program p workgroup(64) {{
     read x: [f32; {COUNT}]
@@ -54,7 +54,7 @@ fn expansions_compute_the_functions() {
             let floats = |name| -> Vec<u32> {
                 let words = inputs.contents(name).unwrap().chunks_exact(4);
                 let words = words.map(|word| f32::from_le_bytes(word.try_into().unwrap()));
-                // Which NaN it is does not matter.
+                // NaNs are not distinguished.
                 words.map(|value| if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() }).collect()
             };
             [floats("out"), floats("again")]

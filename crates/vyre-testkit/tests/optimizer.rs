@@ -4,7 +4,7 @@ use vyre_foundation::analysis::{Analyses, Analysis, Scope};
 use vyre_foundation::ir::Program;
 use vyre_foundation::optimizer::{self, Options, Pipeline, Registry, Request};
 use vyre_foundation::{text, validate};
-use vyre_testkit::{Features, changed_meaning, different, files, generate, rotating_seeds};
+use vyre_testkit::{Features, different, files, generate, rotating_seeds, semantic_difference};
 
 /// Passes that do not converge are an error.
 fn strict() -> Options {
@@ -18,7 +18,7 @@ fn every_pass_preserves_semantics() {
         for seed in rotating_seeds(200) {
             let change =
                 |program| optimizer::run(program, &pipeline, &strict(), &mut |_| {}).map(|(program, _)| program);
-            if let Some(wrong) = changed_meaning(seed, &change) {
+            if let Some(wrong) = semantic_difference(seed, &change) {
                 panic!("{}: {wrong}", pass.metadata.name);
             }
         }
@@ -32,7 +32,7 @@ fn all_passes_together_preserve_semantics() {
     for seed in rotating_seeds(2500) {
         let pipeline = Pipeline { passes: everything.clone(), to_fixed_point: true };
         let change = |program| optimizer::run(program, &pipeline, &strict(), &mut |_| {}).map(|(program, _)| program);
-        if let Some(wrong) = changed_meaning(seed, &change) {
+        if let Some(wrong) = semantic_difference(seed, &change) {
             panic!("{wrong}");
         }
     }
@@ -45,7 +45,7 @@ fn the_selected_passes_preserve_semantics() {
             optimizer::optimize(program, &Request { options: strict(), ..Request::default() })
                 .map(|optimized| optimized.program)
         };
-        if let Some(wrong) = changed_meaning(seed, &change) {
+        if let Some(wrong) = semantic_difference(seed, &change) {
             panic!("{wrong}");
         }
     }

@@ -1,16 +1,16 @@
-//! The shrinker: small programs in which the mistake is still there.
+//! Shrinker tests: reduced programs still satisfy the predicate.
 
 use vyre_foundation::ir::{Control, Pure};
 use vyre_foundation::validate;
 use vyre_testkit::{Features, generate, shrink};
 
 #[test]
-fn what_is_left_is_what_the_predicate_asks_for() {
+fn shrunk_programs_satisfy_the_predicate() {
     let features = Features { size: 120, ..Features::default() };
     let mut shrunk = 0;
     for seed in 0..120 {
         let program = validate::program(generate(seed, &features).program).unwrap();
-        // A mistake that needs a multiplication inside a loop.
+        // A predicate that requires a multiplication inside a loop.
         let mut holds = |program: &vyre_foundation::Validated<vyre_foundation::ir::Program>| {
             let mut found = false;
             program.walk(|id, _| {
@@ -28,7 +28,7 @@ fn what_is_left_is_what_the_predicate_asks_for() {
         let small = shrink(&program, &mut holds);
         assert!(holds(&small));
         let stats = small.stats();
-        // The loop with its end, the multiplication, and the end of the program.
+        // The loop with its terminator, the multiplication, and the program's terminator.
         assert!(stats.nodes <= 5, "seed {seed}: {} nodes are left of {}", stats.nodes, program.stats().nodes);
         assert!(small.memories().is_empty());
         shrunk += 1;

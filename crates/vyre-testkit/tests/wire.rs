@@ -1,4 +1,4 @@
-//! The wire format: it keeps programs, is canonical, and trusts nothing.
+//! Wire format tests: lossless, canonical, and robust against malformed input.
 
 use proptest::prelude::*;
 use vyre_foundation::ir::{Module, Program, SourceLoc, Span};
@@ -13,7 +13,7 @@ fn module(seed: u64, size: u32) -> Module {
     }
 }
 
-/// Such a module, read from a file.
+/// A generated module with source locations.
 fn located(seed: u64, size: u32) -> Module {
     let mut module = text::parse(&text::print(&module(seed, size))).unwrap();
     module.set_file("generated.vyre");
@@ -31,7 +31,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_encoded_decodes_as_the_same_module(seed: u64) {
+    fn encoding_round_trips(seed: u64) {
         let module = module(seed, 60);
         let bytes = wire::encode(&module);
         let decoded = wire::decode(&bytes).unwrap();
@@ -52,7 +52,7 @@ proptest! {
         }
     }
 
-    /// Names of values, source locations and leftovers in arenas do not count.
+    /// Names of values, source locations and unused arena entries do not affect the hash.
     #[test]
     fn equal_programs_have_equal_hashes(seed: u64) {
         let module = module(seed, 40);
@@ -64,7 +64,7 @@ proptest! {
     }
 }
 
-/// Bytes with a header that makes the contents acceptable, however they were changed.
+/// Prepends a valid header to mutated contents.
 fn with_header(contents: &[u8]) -> Vec<u8> {
     let mut file = wire::MAGIC.to_vec();
     file.extend([1, 0, 0, 0]);
@@ -74,7 +74,7 @@ fn with_header(contents: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn changed_bytes_are_an_error_or_another_canonical_module() {
+fn mutated_bytes_are_an_error_or_canonical() {
     let mut random = Random(0);
     let of_seed = |seed: u64| if seed.is_multiple_of(3) { located(seed, 20) } else { module(seed, 20) };
     let files: Vec<Vec<u8>> = (0..50).map(|seed| wire::encode(&of_seed(seed))[40..].to_vec()).collect();
@@ -95,7 +95,7 @@ fn changed_bytes_are_an_error_or_another_canonical_module() {
         if let Ok(module) = wire::decode(&with_header(&contents)) {
             decoded += 1;
             assert_eq!(wire::encode(&module)[40..], contents, "case {case} has two encodings");
-            // It may be invalid, but never a reason to panic.
+            // It may be invalid, but validation must not panic.
             let _ = validate::module(module);
         }
     }
@@ -103,7 +103,7 @@ fn changed_bytes_are_an_error_or_another_canonical_module() {
 }
 
 #[test]
-fn every_header_mistake_is_named() {
+fn header_errors_are_typed() {
     let good = wire::encode(&module(1, 20));
     let reason = |bytes: &[u8]| match wire::decode(bytes) {
         Err(Error::Wire { at, reason }) => (at, reason),

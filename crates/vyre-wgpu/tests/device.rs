@@ -51,7 +51,7 @@ fn check(program: &Validated<Program>, groups: [u32; 3]) {
 }
 
 #[test]
-fn loops_are_right_or_an_error_whatever_the_driver_does() {
+fn long_loops_are_exact_or_an_error() {
     // More than the 65 535 trips after which Mesa's software driver ends all loops of a subgroup, or just below.
     check(&nested(10, 10), [1, 1, 1]);
     check(&nested(300, 300), [3, 1, 1]);
@@ -76,7 +76,7 @@ fn loops_are_right_or_an_error_whatever_the_driver_does() {
 /// Subgroups of a workgroup with different trip counts keep different counts of fuel, as the driver does. Lanes end,
 /// whole subgroups end, and workgroup-uniform loops are in between.
 #[test]
-fn subgroups_that_take_different_trips_are_right_or_an_error() {
+fn divergent_subgroup_loops_are_exact_or_an_error() {
     let device = open();
     for (ends, trips, together) in
         [("uneven", 20, 10), ("uneven", 2000, 50), ("uneven_ends", 20, 10), ("uneven_ends", 2000, 50)]
@@ -110,7 +110,7 @@ fn uneven(name: &str, trips: u32, together: u32) -> Validated<Program> {
 
 /// `fast` programs use the math functions of the device: results are close to the oracle's.
 #[test]
-fn fast_programs_take_the_functions_of_the_device() {
+fn fast_programs_use_device_functions() {
     let device = open();
     let program = program("approximate");
     let module = Module::from((*program).clone());
@@ -130,7 +130,7 @@ fn fast_programs_take_the_functions_of_the_device() {
 }
 
 #[test]
-fn parts_of_words_are_written_alone() {
+fn sub_word_writes_preserve_neighbours() {
     let device = open();
     let buffer = device.upload(Element::U8, &[9; 16]).expect("a few bytes");
     buffer.slice(5..8).expect("inside").write(&[1, 2, 3]).expect("writes");
@@ -141,7 +141,7 @@ fn parts_of_words_are_written_alone() {
 }
 
 #[test]
-fn a_deadline_ends_what_never_ends() {
+fn deadlines_end_infinite_loops() {
     let device = open();
     let kernel = device.compile(&program("endless")).expect("compiles");
     let limits = Limits { deadline: Some(Duration::from_millis(5)), ..Limits::default() };
@@ -156,7 +156,7 @@ fn a_deadline_ends_what_never_ends() {
 
 /// A launch dispatched in ranges because of its deadline has the ids, lines and traps of a single one.
 #[test]
-fn launches_with_a_deadline_are_whole() {
+fn ranged_launches_match_single_launches() {
     let device = open();
     let program = program("in_ranges");
     let limits = Limits { deadline: Some(Duration::from_secs(3600)), ..Limits::default() };
@@ -196,7 +196,7 @@ fn shared_devices_keep_the_error_handler_of_the_caller() {
 }
 
 #[test]
-fn software_adapters_say_what_they_are() {
+fn software_adapters_report_their_kind() {
     let device = open();
     let capabilities = device.capabilities();
     assert!(matches!(capabilities.kind, DeviceKind::SoftwareGpu | DeviceKind::Gpu));
@@ -205,7 +205,7 @@ fn software_adapters_say_what_they_are() {
 
 /// On a device with exact f32, every float of a program without `fma` equals the oracle's, bit by bit.
 #[test]
-fn floats_are_exact_where_the_device_says_so() {
+fn exact_devices_match_the_oracle_bit_by_bit() {
     let device = open();
     let capabilities = device.capabilities();
     let floats = capabilities.floats;
@@ -233,7 +233,7 @@ fn floats_are_exact_where_the_device_says_so() {
 
 /// A launch takes no longer than the host has waited for it.
 #[test]
-fn times_are_those_of_the_device() {
+fn launch_times_are_bounded_by_host_time() {
     let device = open();
     let program = program("spin");
     let kernel = device.compile(&program).expect("compiles");

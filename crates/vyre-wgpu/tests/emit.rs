@@ -80,7 +80,7 @@ fn spirv_is_valid() {
 }
 
 #[test]
-fn wgsl_can_be_read_again() {
+fn wgsl_round_trips_through_naga() {
     for program in programs().iter().chain(&generated(60)) {
         let source = text_of(program, Target::Wgsl).expect("naga's WGSL has everything");
         let module = naga::front::wgsl::parse_str(&source)
@@ -101,7 +101,7 @@ fn other_languages_are_text_or_a_typed_error() {
 }
 
 #[test]
-fn what_a_language_lacks_is_named() {
+fn unsupported_features_are_typed_errors() {
     let program = program("wide");
     let error = emit(&program, Target::Msl).expect_err("Metal has no f64");
     assert_eq!(error.code(), "D001");

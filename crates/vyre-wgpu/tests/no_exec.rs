@@ -8,7 +8,7 @@ use vyre_driver::{Device, DeviceKind, Error};
 use vyre_wgpu::Wgpu;
 
 #[test]
-fn drivers_in_software_are_refused_where_they_would_crash() {
+fn software_drivers_are_refused_without_exec_permission() {
     // PR_SET_MDWE with PR_MDWE_REFUSE_EXEC_GAIN: pages that were not executable never become so.
     // SAFETY: it restricts this process only, which runs no other test.
     let denied = unsafe { libc::prctl(65, 1, 0, 0, 0) } == 0;
