@@ -1,12 +1,12 @@
-//! The kernels of a session: operations around which workers take items.
+//! Kernels of a session: persistent workers that loop over items and execute inlined operations.
 //!
-//! The host resolves items before a launch: a table, `work`, has a [column](Column) for each thing that an operation has to know of
-//! an item, such as the first word of its input. A worker is an invocation or a workgroup; it takes every item whose number is its
-//! own plus a multiple of how many workers there are, so all items are done whatever the grid.
+//! The host resolves items before a launch into a column-major table, `work`, with a [column](Column) for each operand, such as the first
+//! word of the input. A worker is an invocation or a workgroup. Workers take items in a grid-stride loop, so all items are executed for any
+//! grid.
 //!
-//! Ready-queue workers share a queue of [`ready`](Ready) items instead: who has done an item counts it for those that wait for it, goes on with
-//! one of those that wait no more, and leaves the others in the queue. That takes workers that make progress whatever others do: one
-//! looks into the queue until something comes.
+//! Ready-queue workers share a queue of [ready](Ready) items instead. A worker that completes an item decrements the dependency counters of
+//! its successors, continues with one that became ready, and enqueues the others. Workers spin on an empty queue, which requires forward
+//! progress of all workgroups.
 
 use vyre_driver::Error;
 use vyre_foundation::ir::{
@@ -16,93 +16,94 @@ use vyre_foundation::ir::{
 use vyre_foundation::transform::embed::{CountedLoop, Facts, Faults, Home, Position, Words, embed, emit};
 use vyre_foundation::{Validated, validate};
 
-/// What works on an item.
+/// Execution unit that processes an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Worker {
-    /// One invocation: best for items of a few elements.
+    /// One invocation, for items of few elements.
     Invocation,
-    /// A workgroup: for longer items, and for operations whose invocations work together.
+    /// A workgroup, for longer items and collective operations.
     Workgroup,
-    /// A workgroup that claims an item from the ready queue once the items that it depends on are done.
+    /// A workgroup that claims items from the ready queue.
     ReadyQueue,
 }
 
-/// What stands in a column of the table. The operation comes first in a kernel of several.
+/// Contents of a column of the table. In a kernel of several operations, [`Column::Op`] is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
-    /// The number of the operation.
+    /// Number of the operation.
     Op,
-    /// The first word of what a handle names.
+    /// First word of an operand.
     First(Field),
-    /// Its length.
+    /// Length of an operand.
     Length(Field),
-    /// The scalar of an item of a window.
+    /// Scalar parameter of an item of a window.
     Param(usize),
-    /// Where faults of the item are noted.
+    /// Offset of the item's fault record.
     Fault,
-    /// Where it is noted what becomes of the item.
+    /// Offset of the item's state.
     State,
-    /// Where in the table those that wait for the item begin, and how many there are.
+    /// Offset of the item's successor list in the table.
     Successors,
+    /// Length of the successor list.
     SuccessorCount,
 }
 
-/// What is noted of items whose kernel is watched. The first word is 0 until the host wants workers to take no more items.
+/// States of items in a watched kernel. The first word of the buffer is the stop flag.
 pub(super) struct State;
 
 impl State {
-    /// All of it is done.
+    /// The item is complete.
     pub(super) const DONE: u32 = 1;
-    /// What is not less than this is the worker that is on it, plus this.
+    /// The item is running on worker `state - RUNNING`.
     pub(super) const RUNNING: u32 = 2;
 }
 
-/// Layout of the ready queue for a number of items, in words. All of them are atomic.
+/// Layout of the ready queue, in atomic words.
 pub(super) struct Ready;
 
 impl Ready {
-    /// How many places of the queue were claimed.
+    /// Number of claimed queue entries.
     pub(super) const CLAIMED: u32 = 0;
-    /// How many were filled.
+    /// Number of filled queue entries.
     pub(super) const FILLED: u32 = 1;
-    /// How many items are done: not all of them went through the queue.
+    /// Number of completed items, including those that bypassed the queue.
     pub(super) const DONE: u32 = 2;
-    /// The queue, of items each plus one. Behind it is how many others each item waits for.
+    /// Queue entries: item plus one, or 0 if not filled yet. The dependency counters of all items follow.
     pub(super) const QUEUE: u32 = 3;
 }
 
-/// A handle of an item.
+/// An operand of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
-    /// Which item of a window; an item alone is the first of its own.
+    /// Position of the item in its window; 0 for a single item.
     pub(super) item: usize,
-    /// Which handle: input, output, or param.
+    /// Handle: input, output or param.
     pub(super) handle: usize,
 }
 
-/// What an object of a body is to its items.
+/// Binding of an object of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
     Handle(Field),
-    /// The scalar of an item of the window.
+    /// Scalar parameter of an item of the window.
     Param(usize),
     Hits,
     HitCount,
 }
 
-/// What is run for an item, or for a window of items.
+/// Kernel body of an operation or a window.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     pub(super) program: Validated<Program>,
     pub(super) facts: Facts,
-    /// All objects but arrays.
+    /// Bindings of all objects but workgroup and private arrays.
     pub(super) slots: Vec<(MemId, Slot)>,
-    /// What has as many elements as there are invocations.
+    /// Operand whose length is the number of invocations.
     pub(super) extent: Field,
 }
 
 impl Body {
-    /// Whether an object belongs in the segment for atomic accesses.
+    /// Returns true if an object belongs in the segment for atomic accesses.
     pub(super) fn is_atomic(&self, object: MemId) -> bool {
         self.program.memory(object).atomic || AccessTypes::of(&self.program)[object].has_atomics()
     }
@@ -112,15 +113,15 @@ impl Body {
     }
 }
 
-/// A kernel before it is compiled: it runs the operations that it was made of.
+/// An uncompiled kernel.
 pub(super) struct Kernel {
     pub(super) program: Validated<Program>,
     pub(super) columns: Vec<Column>,
 }
 
 impl Kernel {
-    /// A kernel for items of these operations, by their numbers, in workgroups of this many invocations. One that is watched notes what
-    /// becomes of its items while it runs, and can be told to take no more.
+    /// Builds a kernel for items of numbered operations, with workgroups of `width` invocations. A watched kernel publishes the states of
+    /// its items and polls the stop flag.
     pub(super) fn new(bodies: &[(u32, &Body)], worker: Worker, width: u32, is_watched: bool) -> Result<Kernel, Error> {
         let name = if let [(_, body)] = bodies { body.program.name() } else { "interpreter" };
         let mut builder = KernelBuilder::new(name, bodies, worker, width, is_watched);
@@ -135,7 +136,7 @@ impl Kernel {
     }
 }
 
-/// The columns that some bodies need.
+/// Returns the columns that bodies require.
 fn columns(bodies: &[(u32, &Body)]) -> Vec<Column> {
     let mut columns = Vec::new();
     if bodies.len() > 1 {
@@ -177,7 +178,7 @@ struct KernelBuilder {
     stride: ValueId,
     fuel: Option<ValueId>,
     capacity: Option<ValueId>,
-    /// Arrays of operations, which overlay those of others.
+    /// Workgroup and private arrays, shared by the arms.
     arrays: Vec<MemId>,
 }
 
@@ -247,7 +248,7 @@ impl KernelBuilder {
         emit(&mut self.program, to, op, operands, Type::U32)
     }
 
-    /// Workers that are invocations go through the elements of their items.
+    /// One invocation per item, which loops over the elements.
     fn by_invocation(&mut self, bodies: &[(u32, &Body)]) {
         let body = self.program.body();
         let first = self.emit(body, PerInvocation::GlobalIndex, &[]);
@@ -266,18 +267,20 @@ impl KernelBuilder {
         });
     }
 
-    /// Workers that are workgroups go through the workgroups of their items.
+    /// One workgroup per item, which loops over the item's workgroups.
     fn by_workgroup(&mut self, bodies: &[(u32, &Body)]) {
         let body = self.program.body();
         let first = self.emit(body, PerGroup::GroupIndex, &[]);
         let workers = self.emit(body, PerGroup::GroupCount(Axis::X), &[]);
         let local = self.emit(body, PerInvocation::LocalIndex, &[]);
         let zero = self.literal(0);
-        let leads = self.test(body, Pure::Eq, [local, zero]);
-        self.items(body, first, workers, Some(leads), |builder, to, item| builder.by_groups(to, item, bodies, local));
+        let is_leader = self.test(body, Pure::Eq, [local, zero]);
+        self.items(body, first, workers, Some(is_leader), |builder, to, item| {
+            builder.by_groups(to, item, bodies, local);
+        });
     }
 
-    /// A workgroup goes through the workgroups of an item.
+    /// Loop of a workgroup over the workgroups of an item.
     fn by_groups(&mut self, to: BlockId, item: &Item, bodies: &[(u32, &Body)], local: ValueId) {
         self.arms(to, item, bodies, &|builder, to, item, body| {
             let (zero, one, width) = (builder.literal(0), builder.literal(1), builder.literal(builder.width));
@@ -290,7 +293,7 @@ impl KernelBuilder {
                     return builder.run(to, item, body, Position { index, local, group, groups });
                 }
                 let inside = builder.test(to, Pure::Lt, [index, length]);
-                builder.choose(to, inside, [], |builder, to| {
+                builder.if_else(to, inside, [], |builder, to| {
                     let position = builder.position(to, index, length, body);
                     builder.run(to, item, body, position);
                     []
@@ -299,7 +302,7 @@ impl KernelBuilder {
         });
     }
 
-    /// Workers that are workgroups claim items until all are claimed. The first invocation of a workgroup does it for the others.
+    /// One workgroup per item, claimed from the ready queue by the first invocation.
     fn by_ready_queue(&mut self, bodies: &[(u32, &Body)]) {
         let Some(ready) = self.ready else { return };
         let body = self.program.body();
@@ -307,65 +310,65 @@ impl KernelBuilder {
         let [claimed, filled, done, queue] =
             [Ready::CLAIMED, Ready::FILLED, Ready::DONE, Ready::QUEUE].map(|at| self.literal(at));
         let local = self.emit(body, PerInvocation::LocalIndex, &[]);
-        let leads = self.test(body, Pure::Eq, [local, zero]);
-        let waits = self.emit(body, Pure::Add, &[queue, self.count]);
+        let is_leader = self.test(body, Pure::Eq, [local, zero]);
+        let counters = self.emit(body, Pure::Add, &[queue, self.count]);
         let worker = self.emit(body, PerGroup::GroupIndex, &[]);
         let (running, is_done) = self.states_of(body, worker);
 
-        let turn = self.program.add_block();
-        let kept = self.program.add_param(turn, Type::U32);
-        let is_free = self.test(turn, Pure::Eq, [kept, none]);
-        let claims = emit(&mut self.program, turn, Pure::And, &[leads, is_free], Type::Bool);
-        let [item] = self.choose(turn, claims, [kept], |builder, to| {
-            let place = builder.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[claimed, one]);
-            let exists = builder.test(to, Pure::Lt, [place, builder.count]);
-            builder.choose(to, exists, [none], |builder, to| {
-                let at = builder.emit(to, Pure::Add, &[queue, place]);
-                let look = builder.program.add_block();
-                // A look that changes nothing, but is not the same as the one before.
-                let found = builder.emit(look, Operation::Atomic(Atomic::Or, atomic_word(ready)), &[at, zero]);
-                let is_there = builder.test(look, Pure::Ne, [found, zero]);
-                builder.leave(look, is_there, &[found]);
-                let all = builder.emit(look, Operation::Atomic(Atomic::Or, atomic_word(ready)), &[done, zero]);
-                let is_over = builder.test(look, Pure::Eq, [all, builder.count]);
-                builder.leave(look, is_over, &[zero]);
-                if let Some(stops) = builder.stops(look, false) {
-                    builder.leave(look, stops, &[zero]);
+        let iteration = self.program.add_block();
+        let kept = self.program.add_param(iteration, Type::U32);
+        let is_free = self.test(iteration, Pure::Eq, [kept, none]);
+        let claims = emit(&mut self.program, iteration, Pure::And, &[is_leader, is_free], Type::Bool);
+        let [item] = self.if_else(iteration, claims, [kept], |builder, to| {
+            let ticket = builder.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[claimed, one]);
+            let exists = builder.test(to, Pure::Lt, [ticket, builder.count]);
+            builder.if_else(to, exists, [none], |builder, to| {
+                let at = builder.emit(to, Pure::Add, &[queue, ticket]);
+                let poll = builder.program.add_block();
+                // Polls by an atomic `or` of 0, which cannot be hoisted out of the loop as a load could.
+                let found = builder.emit(poll, Operation::Atomic(Atomic::Or, atomic_word(ready)), &[at, zero]);
+                let is_there = builder.test(poll, Pure::Ne, [found, zero]);
+                builder.break_if(poll, is_there, &[found]);
+                let all = builder.emit(poll, Operation::Atomic(Atomic::Or, atomic_word(ready)), &[done, zero]);
+                let is_over = builder.test(poll, Pure::Eq, [all, builder.count]);
+                builder.break_if(poll, is_over, &[zero]);
+                if let Some(stops) = builder.stop_flag(poll, false) {
+                    builder.break_if(poll, stops, &[zero]);
                 }
-                builder.program.push(look, Terminator::Continue, [], &[], [], Span::NONE);
-                let looking = builder.program.push(to, Control::Loop, [], &[Type::U32], [look], Span::NONE);
-                let found = builder.program.inst(looking).results[0];
+                builder.program.push(poll, Terminator::Continue, [], &[], [], Span::NONE);
+                let polling = builder.program.push(to, Control::Loop, [], &[Type::U32], [poll], Span::NONE);
+                let found = builder.program.inst(polling).results[0];
                 [builder.emit(to, Pure::Sub, &[found, one])]
             })
         });
-        let item = self.emit(turn, Operation::Broadcast, &[item]);
-        let is_over = self.test(turn, Pure::Eq, [item, none]);
-        self.leave(turn, is_over, &[]);
-        self.poll_stop(turn, true);
-        let item = self.item(turn, item);
-        self.note(turn, &item, Some(leads), running);
-        self.by_groups(turn, &item, bodies, local);
-        // Whoever goes on with what waited for this item sees all that the workgroup wrote.
-        self.program.push(turn, Barrier::Storage, [], &[], [], Span::NONE);
-        self.note(turn, &item, Some(leads), is_done);
-        let [next] = self.choose(turn, leads, [none], |builder, to| {
+        let item = self.emit(iteration, Operation::Broadcast, &[item]);
+        let is_over = self.test(iteration, Pure::Eq, [item, none]);
+        self.break_if(iteration, is_over, &[]);
+        self.poll_stop(iteration, true);
+        let item = self.item(iteration, item);
+        self.store_state(iteration, &item, Some(is_leader), running);
+        self.by_groups(iteration, &item, bodies, local);
+        // Release: workers that continue with successors see all writes of the workgroup.
+        self.program.push(iteration, Barrier::Storage, [], &[], [], Span::NONE);
+        self.store_state(iteration, &item, Some(is_leader), is_done);
+        let [next] = self.if_else(iteration, is_leader, [none], |builder, to| {
             builder.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[done, one]);
             let [first, count] = [Column::Successors, Column::SuccessorCount].map(|column| item.known(column));
             let end = builder.emit(to, Pure::Add, &[first, count]);
             let body = builder.program.add_block();
             let [at, next] = [Type::U32; 2].map(|ty| builder.program.add_param(body, ty));
             let is_over = builder.test(body, Pure::Ge, [at, end]);
-            builder.leave(body, is_over, &[next]);
+            builder.break_if(body, is_over, &[next]);
             let successor = builder.emit(body, Operation::Load(word(builder.work)), &[at]);
-            let its_count = builder.emit(body, Pure::Add, &[waits, successor]);
+            let its_count = builder.emit(body, Pure::Add, &[counters, successor]);
             let missing = builder.emit(body, Operation::Atomic(Atomic::Sub, atomic_word(ready)), &[its_count, one]);
             let is_ready = builder.test(body, Pure::Eq, [missing, one]);
-            let [next] = builder.choose(body, is_ready, [next], |builder, to| {
+            let [next] = builder.if_else(body, is_ready, [next], |builder, to| {
                 let is_free = builder.test(to, Pure::Eq, [next, none]);
                 let is_kept = builder.test(to, Pure::Ne, [next, none]);
-                builder.choose(to, is_kept, [], |builder, to| {
-                    let place = builder.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[filled, one]);
-                    let at = builder.emit(to, Pure::Add, &[queue, place]);
+                builder.if_else(to, is_kept, [], |builder, to| {
+                    let ticket = builder.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[filled, one]);
+                    let at = builder.emit(to, Pure::Add, &[queue, ticket]);
                     let entry = builder.emit(to, Pure::Add, &[successor, one]);
                     builder.emit(to, Operation::Atomic(Atomic::Exchange, atomic_word(ready)), &[at, entry]);
                     []
@@ -377,52 +380,52 @@ impl KernelBuilder {
             let looped = builder.program.push(to, Control::Loop, [first, none], &[Type::U32], [body], Span::NONE);
             [builder.program.inst(looped).results[0]]
         });
-        self.program.push(turn, Terminator::Continue, [next], &[], [], Span::NONE);
-        self.program.push(body, Control::Loop, [none], &[], [turn], Span::NONE);
+        self.program.push(iteration, Terminator::Continue, [next], &[], [], Span::NONE);
+        self.program.push(body, Control::Loop, [none], &[], [iteration], Span::NONE);
     }
 
-    /// What is noted of items of a worker: that it is on them, and that they are done.
+    /// Returns the state words of a worker: running and done.
     fn states_of(&mut self, to: BlockId, worker: ValueId) -> (ValueId, ValueId) {
         let (running, done) = (self.literal(State::RUNNING), self.literal(State::DONE));
         (self.emit(to, Pure::Add, &[worker, running]), done)
     }
 
-    /// Notes what becomes of an item: each invocation of its own, or the first of a workgroup for all.
-    fn note(&mut self, to: BlockId, item: &Item, leads: Option<ValueId>, state: ValueId) {
+    /// Publishes the state of an item, by every invocation, or by the leader of a workgroup.
+    fn store_state(&mut self, to: BlockId, item: &Item, is_leader: Option<ValueId>, state: ValueId) {
         let Some(states) = self.states else { return };
         let operands = [item.known(Column::State), state];
         let store = |builder: &mut KernelBuilder, to| {
             builder.program.push(to, Operation::Store(atomic_word(states)), operands, &[], [], Span::NONE);
             []
         };
-        match leads {
+        match is_leader {
             None => _ = store(self, to),
-            Some(leads) => _ = self.choose(to, leads, [], store),
+            Some(is_leader) => _ = self.if_else(to, is_leader, [], store),
         }
     }
 
-    /// Leaves the loop once the host has raised the stop flag: all invocations of a workgroup together, or each by itself.
+    /// Breaks out of the loop once the host has raised the stop flag, uniformly for the workgroup if `together`.
     fn poll_stop(&mut self, to: BlockId, together: bool) {
-        if let Some(stops) = self.stops(to, together) {
-            self.leave(to, stops, &[]);
+        if let Some(stops) = self.stop_flag(to, together) {
+            self.break_if(to, stops, &[]);
         }
     }
 
-    /// Whether the host wants no more items to be taken.
-    fn stops(&mut self, to: BlockId, together: bool) -> Option<ValueId> {
+    /// Reads the stop flag; `None` in unwatched kernels.
+    fn stop_flag(&mut self, to: BlockId, together: bool) -> Option<ValueId> {
         let zero = self.literal(0);
         let word = self.emit(to, Operation::Atomic(Atomic::Or, atomic_word(self.states?)), &[zero, zero]);
         let word = if together { self.emit(to, Operation::Broadcast, &[word]) } else { word };
         Some(self.test(to, Pure::Ne, [word, zero]))
     }
 
-    /// Compares two words.
+    /// Emits a comparison.
     fn test(&mut self, to: BlockId, op: impl Into<Operation>, operands: [ValueId; 2]) -> ValueId {
         emit(&mut self.program, to, op, &operands, Type::Bool)
     }
 
-    /// Does something if a condition holds, and gives its words, or others if it does not.
-    fn choose<const N: usize>(
+    /// Emits an `if` with results: those of `fill`, or `others`.
+    fn if_else<const N: usize>(
         &mut self,
         to: BlockId,
         condition: ValueId,
@@ -437,15 +440,15 @@ impl KernelBuilder {
         std::array::from_fn(|word| self.program.inst(chosen).results[word])
     }
 
-    /// Leaves the loop with these words if a condition holds.
-    fn leave(&mut self, to: BlockId, condition: ValueId, words: &[ValueId]) {
-        let (leave, stay) = (self.program.add_block(), self.program.add_block());
-        self.program.push(leave, Terminator::Break, words.iter().copied(), &[], [], Span::NONE);
+    /// Breaks out of the loop with these results if a condition holds.
+    fn break_if(&mut self, to: BlockId, condition: ValueId, words: &[ValueId]) {
+        let (exit, stay) = (self.program.add_block(), self.program.add_block());
+        self.program.push(exit, Terminator::Break, words.iter().copied(), &[], [], Span::NONE);
         self.program.push(stay, Terminator::Yield, [], &[], [], Span::NONE);
-        self.program.push(to, Control::If, [condition], &[], [leave, stay], Span::NONE);
+        self.program.push(to, Control::If, [condition], &[], [exit, stay], Span::NONE);
     }
 
-    /// Where an invocation stands that works alone: as in workgroups of the body's own size.
+    /// Returns the ids of an invocation outside of a collective body, relative to workgroups of the body's declared size.
     fn position(&mut self, to: BlockId, index: ValueId, length: ValueId, body: &Body) -> Position {
         let size = self.literal(body.program.workgroup_size()[0]);
         let local = self.emit(to, Pure::Rem, &[index, size]);
@@ -453,7 +456,7 @@ impl KernelBuilder {
         Position { index, local, group, groups: self.groups(to, length, size) }
     }
 
-    /// How many workgroups of a size there are for a length.
+    /// Emits ⌈`length` ÷ `size`⌉.
     fn groups(&mut self, to: BlockId, length: ValueId, size: ValueId) -> ValueId {
         let one = self.literal(1);
         let less = self.emit(to, Pure::Sub, &[size, one]);
@@ -467,31 +470,31 @@ impl KernelBuilder {
         counting.end(&mut self.program, to);
     }
 
-    /// Goes through the items of a worker, which is a workgroup if somebody leads.
+    /// Emits the grid-stride loop over items. `is_leader` is the leader predicate of workers that are workgroups.
     fn items(
         &mut self,
         to: BlockId,
         first: ValueId,
         workers: ValueId,
-        leads: Option<ValueId>,
+        is_leader: Option<ValueId>,
         body: impl Fn(&mut KernelBuilder, BlockId, &Item),
     ) {
         let range = [first, self.count, workers];
         let (running, done) = self.states_of(to, first);
         self.nested(to, range, |builder, to, number| {
-            builder.poll_stop(to, leads.is_some());
+            builder.poll_stop(to, is_leader.is_some());
             let item = builder.item(to, number);
-            builder.note(to, &item, leads, running);
+            builder.store_state(to, &item, is_leader, running);
             body(builder, to, &item);
-            if builder.states.is_some() && leads.is_some() {
-                // It is done when all invocations are.
+            if builder.states.is_some() && is_leader.is_some() {
+                // The item is complete when all invocations are.
                 builder.program.push(to, Barrier::Storage, [], &[], [], Span::NONE);
             }
-            builder.note(to, &item, leads, done);
+            builder.store_state(to, &item, is_leader, done);
         });
     }
 
-    /// Looks up what is known of an item.
+    /// Loads the columns of an item.
     fn item(&mut self, to: BlockId, number: ValueId) -> Item {
         let mut at = self.emit(to, Pure::Add, &[self.at, number]);
         let mut item = Item { columns: Vec::new() };
@@ -505,7 +508,7 @@ impl KernelBuilder {
         item
     }
 
-    /// Chooses by the operation of an item.
+    /// Emits a switch on the operation of an item.
     fn arms(
         &mut self,
         to: BlockId,
@@ -530,7 +533,7 @@ impl KernelBuilder {
         self.program.push(to, Control::Switch(cases), [selector], &[], blocks, Span::NONE);
     }
 
-    /// One invocation of a body.
+    /// Inlines one invocation of a body.
     fn run(&mut self, to: BlockId, item: &Item, body: &Body, position: Position) {
         let (zero, one) = (self.literal(0), self.literal(1));
         let mut homes = Vec::new();
@@ -554,7 +557,7 @@ impl KernelBuilder {
                 }
                 Slot::HitCount => self.hits.map(|own| Words { memory: own[1], first: zero, length: one }),
             };
-            homes.push((object, Home::Words(words.expect("there is what some body needs"))));
+            homes.push((object, Home::Words(words.expect("the kernel has the objects of its bodies"))));
         }
         let mut taken = Vec::new();
         for (object, memory) in body.program.memories().iter() {
@@ -571,7 +574,7 @@ impl KernelBuilder {
         embed(&mut self.program, to, &body.program, &homes, position, faults);
     }
 
-    /// An array like this one that the body has not taken yet: those of other bodies are as good.
+    /// Returns an array of the same type that the body does not use yet. Arms execute exclusively, so they share arrays.
     fn array(&mut self, wanted: &Memory, taken: &[MemId]) -> MemId {
         let fits = |array: &MemId| {
             let Memory { space, element, length, atomic, .. } = *self.program.memory(*array);
@@ -587,17 +590,17 @@ impl KernelBuilder {
     }
 }
 
-/// The memory operand of a plain access to a word.
+/// Memory operand of a plain access to a word.
 const fn word(memory: MemId) -> MemOperand {
     MemOperand::plain(memory, Element::U32)
 }
 
-/// The memory operand of an atomic access to a word.
+/// Memory operand of an atomic access to a word.
 const fn atomic_word(memory: MemId) -> MemOperand {
     MemOperand::atomic(memory, Element::U32)
 }
 
-/// What a worker knows of its item.
+/// Loaded columns of an item.
 struct Item {
     columns: Vec<(Column, ValueId)>,
 }
@@ -607,12 +610,12 @@ impl Item {
         self.columns.iter().find(|(column, _)| *column == wanted).map(|(_, value)| *value)
     }
 
-    /// A column that every kernel of the body has.
+    /// Returns a column that the body requires.
     fn known(&self, wanted: Column) -> ValueId {
         self.get(wanted).expect("a kernel has the columns of its bodies")
     }
 
-    /// How many invocations there are.
+    /// Returns the number of invocations of a body.
     fn length(&self, body: &Body) -> ValueId {
         self.known(Column::Length(body.extent))
     }

@@ -1,4 +1,4 @@
-//! The kernels that a session has, and those that are on their way: compiling takes longer than interpreting some items.
+//! Kernel cache of a session, with background compilation: items are interpreted until their kernel is compiled.
 
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ use vyre_foundation::optimizer::Profile;
 use super::kernel::{Body, Column, Kernel, Worker};
 use crate::Error;
 
-/// Which units a kernel is for.
+/// Key of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) runs: Runs,
@@ -23,17 +23,17 @@ pub(super) struct Key {
     pub(super) width: u32,
 }
 
-/// What a kernel runs.
+/// Operations of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Runs {
     Op(u32),
     Window(u32),
-    /// Any operation: this is the interpreter.
+    /// All operations: the interpreter.
     All,
 }
 
 impl Key {
-    /// The kernel for units of few or many elements. Where invocations work together, the body decides how many there are.
+    /// Returns the key for units of few or many elements. Collective bodies determine the workgroup size.
     pub(super) fn new(runs: Runs, body: &Body, many: bool, width: u32) -> Key {
         match (body.facts.collective, many) {
             (true, _) => Key { runs, worker: Worker::Workgroup, width: body.program.workgroup_size()[0] },
@@ -42,24 +42,24 @@ impl Key {
         }
     }
 
-    /// Whether a body can be run by an interpreter like this.
+    /// Returns true if an interpreter of this key can run a body.
     pub(super) fn takes(&self, body: &Body) -> bool {
         !body.facts.collective || (self.worker != Worker::Invocation && body.program.workgroup_size()[0] == self.width)
     }
 }
 
 pub(super) struct Compiled {
-    /// As it was before it was optimized.
+    /// Unoptimized program.
     pub(super) program: Box<Validated<Program>>,
     pub(super) kernel: vyre_driver::Kernel,
     pub(super) columns: Vec<Column>,
 }
 
 enum State {
-    Coming,
+    Compiling,
     Ready(Compiled),
     /// The device cannot run it.
-    Impossible(DriverError),
+    Unsupported(DriverError),
 }
 
 type Finished = (Key, Result<Compiled, DriverError>);
@@ -68,30 +68,30 @@ pub(super) struct Kernels {
     device: Device,
     is_watched: bool,
     known: FxHashMap<Key, State>,
-    coming: usize,
-    /// What is to be compiled in the background, and what has been.
+    compiling: usize,
+    /// Compilation jobs for the background thread, and their results.
     jobs: Sender<(Key, Vec<(u32, Body)>)>,
     finished: Receiver<Finished>,
-    /// As long as this is there, somebody wants what is to be compiled.
-    _wanted: Arc<()>,
+    /// Liveness token: the compiler thread exits when it is dropped.
+    _alive: Arc<()>,
 }
 
 impl Kernels {
     /// Starts the compiler thread. Kernels may be [watched](Kernel::new).
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be started.
     pub(super) fn new(device: &Device, is_watched: bool) -> Result<Kernels, Error> {
         let device = device.with_profile(Profile::Megakernel);
         let (jobs, waiting) = channel::<(Key, Vec<(u32, Body)>)>();
         let (finish, finished) = channel();
         let compiler = device.clone();
-        let wanted = Arc::new(());
-        let is_wanted = Arc::downgrade(&wanted);
+        let alive = Arc::new(());
+        let is_alive = Arc::downgrade(&alive);
         let work = move || {
             for (key, bodies) in waiting {
-                // The session is gone, or has another device. It must not keep this one for the sake of what has piled up.
-                if is_wanted.strong_count() == 0 {
+                // The session was dropped or moved to another device. Remaining jobs must not keep this device alive.
+                if is_alive.strong_count() == 0 {
                     return;
                 }
                 let bodies: Vec<(u32, &Body)> = bodies.iter().map(|(number, body)| (*number, body)).collect();
@@ -100,7 +100,7 @@ impl Kernels {
                     let reason = "a panic while compiling a kernel of a megakernel".into();
                     Err(DriverError::Backend { backend: "runtime", reason })
                 });
-                // Nobody waits for it any more if the session is gone.
+                // Fails if the session was dropped meanwhile.
                 let _ = finish.send((key, result));
             }
         };
@@ -109,63 +109,63 @@ impl Kernels {
             purpose: "the compiler of a megakernel session",
             reason: error.to_string(),
         })?;
-        Ok(Kernels { device, is_watched, known: FxHashMap::default(), coming: 0, jobs, finished, _wanted: wanted })
+        Ok(Kernels { device, is_watched, known: FxHashMap::default(), compiling: 0, jobs, finished, _alive: alive })
     }
 
-    /// Forgets kernels of all operations, because there is one more.
+    /// Evicts the interpreters, after the set of operations has changed.
     pub(super) fn forget_interpreters(&mut self) {
         self.finish_all();
         self.known.retain(|key, _| key.runs != Runs::All);
     }
 
-    /// Forgets the kernels of a window, whose number another one gets.
+    /// Evicts the kernels of a window whose number is reused.
     pub(super) fn forget_window(&mut self, window: u32) {
-        let is_coming =
-            |(key, state): (&Key, &State)| key.runs == Runs::Window(window) && matches!(state, State::Coming);
-        if self.known.iter().any(is_coming) {
+        let is_compiling =
+            |(key, state): (&Key, &State)| key.runs == Runs::Window(window) && matches!(state, State::Compiling);
+        if self.known.iter().any(is_compiling) {
             self.finish_all();
         }
         self.known.retain(|key, _| key.runs != Runs::Window(window));
     }
 
-    /// A kernel that is there, because it was [requested](Kernels::request) and was there, or [required](Kernels::require).
+    /// Returns a compiled kernel: [`request`](Kernels::request) returned true, or [`require`](Kernels::require) succeeded.
     pub(super) fn get(&self, key: Key) -> &Compiled {
         match self.known.get(&key) {
             Some(State::Ready(compiled)) => compiled,
-            Some(State::Coming | State::Impossible(_)) | None => {
-                unreachable!("only kernels that are there are launched")
+            Some(State::Compiling | State::Unsupported(_)) | None => {
+                unreachable!("only compiled kernels are launched")
             }
         }
     }
 
-    /// All that are there.
+    /// Returns all compiled kernels.
     pub(super) fn ready(&self) -> impl Iterator<Item = &Compiled> {
         self.known.values().filter_map(|state| match state {
             State::Ready(compiled) => Some(compiled),
-            State::Coming | State::Impossible(_) => None,
+            State::Compiling | State::Unsupported(_) => None,
         })
     }
 
-    /// Whether a kernel is there. If it is not, somebody compiles it.
+    /// Returns true if a kernel is compiled; otherwise requests its compilation in the background.
     pub(super) fn request(&mut self, key: Key, bodies: impl FnOnce() -> Vec<(u32, Body)>) -> bool {
         self.take_finished();
         if let Entry::Vacant(unknown) = self.known.entry(key) {
-            unknown.insert(State::Coming);
-            self.coming += 1;
-            // If it cannot be sent, it stays on its way, and what it is for is interpreted.
+            unknown.insert(State::Compiling);
+            self.compiling += 1;
+            // Without the compiler thread, the entry stays `Compiling`, and its items are interpreted.
             if self.jobs.send((key, bodies())).is_err() {
-                self.coming -= 1;
+                self.compiling -= 1;
             }
         }
         matches!(self.known.get(&key), Some(State::Ready(_)))
     }
 
-    /// Compiles a kernel, if it is not there, and waits for it.
+    /// Compiles a kernel synchronously, unless it is compiled.
     ///
     /// # Errors
     /// The device cannot run it.
     pub(super) fn require(&mut self, key: Key, bodies: &[(u32, &Body)]) -> Result<(), DriverError> {
-        if matches!(self.known.get(&key), Some(State::Coming)) {
+        if matches!(self.known.get(&key), Some(State::Compiling)) {
             self.finish_all();
         }
         if !self.known.contains_key(&key) {
@@ -177,22 +177,22 @@ impl Kernels {
             }
         }
         match self.known.get(&key) {
-            Some(State::Impossible(error)) => Err(error.clone()),
+            Some(State::Unsupported(error)) => Err(error.clone()),
             _ => Ok(()),
         }
     }
 
-    /// Reason why the device can never run a kernel.
+    /// Returns the reason why the device cannot run a kernel.
     pub(super) fn refusal(&self, key: Key) -> Option<DriverError> {
         match self.known.get(&key) {
-            Some(State::Impossible(error)) => Some(error.clone()),
-            Some(State::Coming | State::Ready(_)) | None => None,
+            Some(State::Unsupported(error)) => Some(error.clone()),
+            Some(State::Compiling | State::Ready(_)) | None => None,
         }
     }
 
-    /// Waits for what is being compiled.
+    /// Waits for all background compilations.
     pub(super) fn finish_all(&mut self) {
-        while self.coming > 0 {
+        while self.compiling > 0 {
             let Ok(finished) = self.finished.recv() else { break };
             self.take(finished);
         }
@@ -205,16 +205,16 @@ impl Kernels {
     }
 
     fn take(&mut self, (key, result): Finished) {
-        self.coming -= 1;
+        self.compiling -= 1;
         self.settle(key, result);
     }
 
     fn settle(&mut self, key: Key, result: Result<Compiled, DriverError>) {
         match result {
             Ok(compiled) => _ = self.known.insert(key, State::Ready(compiled)),
-            // What is lacking now may be there another time.
+            // Transient errors: the compilation may be requested again.
             Err(DriverError::OutOfMemory { .. } | DriverError::DeviceLost { .. }) => _ = self.known.remove(&key),
-            Err(error) => _ = self.known.insert(key, State::Impossible(error)),
+            Err(error) => _ = self.known.insert(key, State::Unsupported(error)),
         }
     }
 }
@@ -234,14 +234,14 @@ mod tests {
     use super::super::op::Op;
     use super::*;
 
-    /// How many cases the switch of a kernel has.
+    /// Returns the number of cases of a kernel's switch.
     fn cases(kernel: &vyre_driver::Kernel) -> usize {
         let cases = |op: &Operation| if let Operation::Control(Control::Switch(cases)) = op { cases.len() } else { 0 };
         kernel.program().insts().values().map(|inst| cases(&inst.op)).sum()
     }
 
     #[test]
-    fn operations_that_are_alike_share_an_arm_of_the_interpreter() {
+    fn operations_that_differ_in_constants_share_an_interpreter_arm() {
         let op = |number: u32| {
             let op = ["mul", "xor", "sub"][number as usize % 3];
             let body = format!("%i = global_index\n%x = load input[%i]\n%y = {op} %x, {number}\nstore output[%i], %y");

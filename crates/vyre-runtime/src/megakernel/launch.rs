@@ -1,4 +1,4 @@
-//! Launches: the items of each in a table, and what comes back from them.
+//! Launches: column tables of items, submission, and collection of hits, faults and telemetry.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,29 +21,29 @@ use super::telemetry::{Span, Telemetry};
 use super::watch::Ended;
 use super::window::Unit;
 
-/// How units are launched.
+/// Launch parameters of a slice.
 pub(super) struct Launching {
-    /// The kernels of items, by their [buckets](Resolved::bucket).
+    /// Kernel of each [bucket](Resolved::bucket).
     pub(super) buckets: Vec<Key>,
-    /// Invocations of a workgroup, where the body does not say.
+    /// Workgroup size of bodies without collectives.
     pub(super) width: u32,
-    /// The most workgroups of a launch.
+    /// Maximum workgroups of a launch.
     pub(super) groups: u32,
 }
 
-/// Launches that are submitted together.
+/// Launches of one submission.
 #[derive(Default)]
 pub(super) struct Batch {
-    /// The columns of all launches.
+    /// Columns of all launches.
     work: Vec<u32>,
     launches: Vec<Launch>,
-    /// The items of the launches, by their positions in the slice.
+    /// Positions of the items of all launches in the slice.
     items: Vec<u32>,
-    /// Whether all of it reports hits, or nothing.
+    /// Every launch reports hits; if false, none does.
     pub(super) reports: bool,
-    /// Ready queue of the workers, if there is one.
+    /// Ready queue; empty if unused.
     ready: Vec<u32>,
-    /// What sorting takes.
+    /// Scratch memory of the sort by kernel.
     numbers: Vec<u32>,
     kernels: Vec<u32>,
     sorted: Vec<Unit>,
@@ -51,16 +51,16 @@ pub(super) struct Batch {
 
 struct Launch {
     key: Key,
-    /// Where its columns begin.
+    /// Offset of its columns.
     at: u32,
-    /// How many units it has.
+    /// Number of units.
     count: u32,
-    /// Its items, in the list of the batch.
+    /// Its items in [`Batch::items`].
     items: Range<usize>,
 }
 
 impl Batch {
-    /// The units of each launch, as the positions of their items in the slice.
+    /// Returns the units of each launch, as positions of their items in the slice.
     fn units(&self) -> impl Iterator<Item = (&Launch, &[u32])> {
         self.launches.iter().flat_map(|launch| {
             let items = &self.items[launch.items.clone()];
@@ -70,13 +70,13 @@ impl Batch {
 }
 
 impl Session {
-    /// Appends the launches of units that do not depend on each other, sorted by their kernels.
+    /// Appends the launches of independent units, sorted by kernel (counting sort).
     pub(super) fn fill(&mut self, launching: &Launching, items: &[Resolved], units: &[Unit]) {
         let mut batch = std::mem::take(&mut self.batch);
         let mut keys: Vec<Key> = Vec::new();
         let mut ends: Vec<u32> = Vec::new();
         batch.kernels.clear();
-        // Whatever has the same kernel has one of few numbers, so that each is looked for once.
+        // Buckets and windows index a table of kernels, so each key is looked up once.
         batch.numbers.clear();
         batch.numbers.resize(launching.buckets.len() + self.windows.fused.len(), u32::MAX);
         for unit in units {
@@ -103,7 +103,7 @@ impl Session {
             for end in &mut ends {
                 start += std::mem::replace(end, start);
             }
-            // What is the start of each kernel's units becomes their end while they are sorted.
+            // `ends` holds the start of each kernel's units, and is advanced to their end.
             batch.sorted.clear();
             batch.sorted.resize(units.len(), Unit { head: 0, window: None });
             for (unit, &kernel) in units.iter().zip(&batch.kernels) {
@@ -130,7 +130,7 @@ impl Session {
         self.batch = batch;
     }
 
-    /// Appends one launch of all units, with what each of them waits for.
+    /// Appends one launch of all units, with a ready queue, dependency counters and successor lists.
     pub(super) fn fill_counted(&mut self, key: Key, items: &[Resolved]) {
         let (units, dependencies) = (&self.windows.units, &self.windows.dependencies);
         let count = units.len();
@@ -161,7 +161,7 @@ impl Session {
             batch.work[*end as usize] = dependency.after as u32;
             *end += 1;
         }
-        // What others wait for comes first.
+        // Units with successors come first.
         let free = (0..count).filter(|&unit| missing[unit] == 0);
         let (awaited, others): (Vec<usize>, Vec<usize>) = free.partition(|&unit| counts[unit] > 0);
         let mut ready = vec![0; Ready::QUEUE as usize];
@@ -174,7 +174,7 @@ impl Session {
         batch.launches.push(Launch { key, at, count: count as u32, items: 0..count });
     }
 
-    /// The kernel that a unit is for.
+    /// Returns the kernel of a unit.
     pub(super) fn key(&self, launching: &Launching, items: &[Resolved], unit: &Unit) -> Key {
         let item = &items[unit.head as usize];
         match unit.window {
@@ -186,7 +186,7 @@ impl Session {
         }
     }
 
-    /// Runs launches, in order, and reports what happened to their items. Others of the slice may follow.
+    /// Submits the batch, and reports the results of its items. `is_last`: no further batch of the slice follows.
     pub(super) fn run(&mut self, launching: &Launching, is_last: bool, report: &mut Report) -> Result<(), Error> {
         if self.batch.launches.is_empty() {
             return Ok(());
@@ -194,11 +194,11 @@ impl Session {
         let mut batch = std::mem::take(&mut self.batch);
         let result = self.submit_batch(&batch, launching, report);
         if batch.reports && self.config.budget != 0 {
-            // Within a budget, room for hits is planned for batches that report some.
+            // Within a budget, the hit buffer is live only during reporting batches.
             self.hits[0] = self.hits[1].slice(0..0)?;
         }
         if result.is_ok() && !is_last {
-            // If the rest of the slice fails, what has run must not run again.
+            // If a later batch fails, executed items must not be executed again.
             batch.items.iter().for_each(|&position| self.pending[position as usize] = WorkItem::default());
         }
         batch.work.clear();
@@ -210,7 +210,7 @@ impl Session {
         result
     }
 
-    /// What is reported is taken from the device as a whole or not at all, so that nothing is reported twice.
+    /// Submits a batch. Its hits are read completely or not at all, so that a retry reports none twice.
     fn submit_batch(&mut self, batch: &Batch, launching: &Launching, report: &mut Report) -> Result<(), Error> {
         if self.cancelled.load(Relaxed) {
             return Err(Error::Cancelled);
@@ -224,15 +224,15 @@ impl Session {
             && batch.reports
         {
             let (room, needed) = (self.hits[0].len(), recommendation.hit_capacity);
-            // What one slice needed is not kept for good.
+            // Shrinks a buffer that is over 16 times too large.
             if room < needed || room / 16 > needed.max(self.recent_hits) {
                 self.allocate_hits(needed)?;
             }
         }
-        let notes = |launch: &Launch| self.kernels.get(launch.key).columns.contains(&Column::Fault);
-        let notes = batch.launches.iter().any(notes);
+        let has_faults = |launch: &Launch| self.kernels.get(launch.key).columns.contains(&Column::Fault);
+        let has_faults = batch.launches.iter().any(has_faults);
         let (hits, unfinished) = loop {
-            self.are_faults_unread |= notes;
+            self.are_faults_unread |= has_faults;
             if batch.reports {
                 self.hits[1].write(&[0; 4])?;
             }
@@ -242,7 +242,7 @@ impl Session {
             }
             let begun = self.config.telemetry.then(Instant::now);
             let submission = self.device.submit(&dispatches)?;
-            // They hold the memory for hits, which may have to make room for more.
+            // Dispatches hold the hit buffer, which may have to be reallocated.
             drop(dispatches);
             let Ended { reports, early, slow } = match &self.watch {
                 None => Ended { reports: submission.wait()?, early: false, slow: Vec::new() },
@@ -274,11 +274,11 @@ impl Session {
             }
             report.reruns += 1;
         };
-        // What reports hits changes nothing, so it can run again; but the rest must not, and what became of it can be read later.
+        // Reporting items write no memory, so they can be rerun. Others must not be; their fault records can be read later.
         if !batch.reports {
             self.count_executed(batch.units(), report)?;
         }
-        if notes {
+        if has_faults {
             if !batch.reports {
                 self.unread.extend(&batch.items);
             }
@@ -298,7 +298,7 @@ impl Session {
         Ok(())
     }
 
-    /// Reports that the item at a position of the slice failed, and with it the duplicates that were pruned in its favour.
+    /// Reports the failure of the item at a position of the slice, and of the duplicates pruned in its favour.
     pub(super) fn fail(&mut self, position: u32, why: &Failure, failures: &mut Vec<Failed>) {
         if let (Failure::Stuck { .. } | Failure::Unfinished(_), Some(journal)) = (why, &mut self.journal) {
             journal.cut_short(position as usize);
@@ -346,7 +346,7 @@ impl Session {
         Ok(())
     }
 
-    /// Finds out how far launches came whose workers were told to take no more items.
+    /// Settles a batch after the stop flag was raised: completed and stuck items are done, the others stay pending.
     fn leave_rest(
         &mut self,
         batch: &Batch,
@@ -358,7 +358,7 @@ impl Session {
         let (mut done, mut stuck): (Vec<u32>, Vec<(u32, u32)>) = Default::default();
         let mut executed = Vec::new();
         for (launch, unit) in batch.units() {
-            // What is noted of a window is noted of its first item.
+            // The state of a window is that of its first item.
             let state = watch.state(unit[0]);
             if state >= State::RUNNING || (batch.reports && slow.contains(&unit[0])) {
                 stuck.extend(unit.iter().map(|&position| (position, state.saturating_sub(State::RUNNING))));
@@ -375,7 +375,7 @@ impl Session {
         }
         self.count_executed(executed.into_iter(), report)?;
         if batch.reports {
-            // Nothing is known of what they found, so they run again, but for those that would take too long again.
+            // The hits are incomplete, so all but the stuck items are rerun.
             report.failures.truncate(first);
         } else {
             report.failures.extend(unfinished);
@@ -395,7 +395,7 @@ impl Session {
         Err(Error::Cancelled)
     }
 
-    /// Adds to what a kernel did, and gives its place in the report.
+    /// Adds a launch to the statistics of its kernel, and returns the kernel's position in the report.
     fn record(&self, launch: &Launch, time: Duration, report: &mut Report) -> usize {
         let name = match launch.key.runs {
             Runs::Op(op) => self.ops[op as usize].name(),
@@ -426,7 +426,7 @@ impl Session {
                 "hit_count" => (&self.hits[1]).into(),
                 "at" => launch.at.into(),
                 "fuel" => self.config.fuel.into(),
-                // Columns follow each other, so their stride is the count, too.
+                // `count` and `stride`: columns are contiguous, so the stride is the count.
                 _ => launch.count.into(),
             }
         };
@@ -441,15 +441,15 @@ impl Session {
         Ok(kernel.dispatch(grid, arguments)?.limits(limits))
     }
 
-    /// Replaces the memory for hits. The old is given back first, so that both together are never in use.
+    /// Reallocates the hit buffer. The old one is freed first, so that both are never live together.
     fn allocate_hits(&mut self, hits: u32) -> Result<(), Error> {
         self.hits[0] = self.hits[1].slice(0..0)?;
         self.hits[0] = self.device.allocate(Element::U32, u64::from(hits))?;
         Ok(())
     }
 
-    /// Reads the hits of a batch whose columns take this many bytes. Where there was too little memory for them, there is enough
-    /// afterwards, and the batch has to run again.
+    /// Reads the hits of a batch with columns of `columns` bytes. If the hit buffer overflowed, enlarges it and returns `None`; the batch
+    /// must be rerun.
     fn read_hits(&mut self, columns: u64) -> Result<Option<Vec<u32>>, Error> {
         let count = words(&self.hits[1].read()?)[0];
         self.recent_hits = count;
@@ -470,12 +470,12 @@ impl Session {
         Ok(Some(if count == 0 { Vec::new() } else { words(&self.hits[0].slice(0..count)?.read()?) }))
     }
 
-    /// Reports what is noted of items, and forgets it.
+    /// Reports the fault records of items, and clears them.
     pub(super) fn take_faults(&mut self, report: &mut Report) -> Result<(), Error> {
         if words(&self.faults.slice(0..1)?.read()?)[0] != 0 {
-            let noted = words(&self.faults.read()?);
-            self.faults.write(&vec![0; 4 * noted.len()])?;
-            let (records, _) = noted[1..].as_chunks();
+            let faults = words(&self.faults.read()?);
+            self.faults.write(&vec![0; 4 * faults.len()])?;
+            let (records, _) = faults[1..].as_chunks();
             for (position, record) in (0..).zip(records) {
                 let why = match Fault::recorded(*record) {
                     None => continue,
@@ -490,12 +490,12 @@ impl Session {
         Ok(())
     }
 
-    /// Reports what is noted of items of a slice that failed after they had run, and has them done.
+    /// Reports the fault records of items that were executed before their slice failed, and completes these items.
     pub(super) fn take_unread(&mut self, report: &mut Report) -> Result<(), Error> {
         let (first, ran) = (report.failures.len(), self.unread.clone());
         self.take_faults(report)?;
         if ran.is_empty() {
-            // They were not done, and will fail again.
+            // The faults are of items that are executed again, and will be reported then.
             report.failures.truncate(first);
         }
         ran.iter().for_each(|&position| self.pending[position as usize] = WorkItem::default());
@@ -507,7 +507,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     bytemuck::pod_collect_to_vec(bytes)
 }
 
-/// Adds when workers were at a launch that is done. Where they are not known, one is, which does launches one after the other.
+/// Adds the worker spans of a launch. Without spans from the device, a single worker is assumed that executes launches in sequence.
 fn measure(telemetry: &mut Telemetry, kernel: usize, done: &launch::Report, last: &mut Instant) {
     let kernel = Some(kernel);
     for &WorkerSpan { worker, from, until } in &done.workers {
@@ -519,24 +519,24 @@ fn measure(telemetry: &mut Telemetry, kernel: usize, done: &launch::Report, last
     }
 }
 
-/// Appends what a column says of units.
+/// Appends a column for units.
 fn column_of(column: Column, units: &[Unit], items: &[Resolved], next: &[u32], work: &mut Vec<u32>) {
     let item = |unit: &Unit, number: usize| {
         let position = (0..number).fold(unit.head, |item, _| next[item as usize]);
         &items[position as usize]
     };
-    // One loop for each kind: choosing for each unit would take longer than what is chosen.
+    // One loop per column kind: a match per unit would dominate.
     fn push(work: &mut Vec<u32>, units: &[Unit], value: impl Fn(&Unit) -> u32) {
         work.extend(units.iter().map(value));
     }
     match column {
         Column::Op => push(work, units, |unit| item(unit, 0).op_number()),
-        Column::First(field) => push(work, units, |unit| item(unit, field.item).places[field.handle].first),
-        Column::Length(field) => push(work, units, |unit| item(unit, field.item).places[field.handle].length),
+        Column::First(field) => push(work, units, |unit| item(unit, field.item).operands[field.handle].first),
+        Column::Length(field) => push(work, units, |unit| item(unit, field.item).operands[field.handle].length),
         Column::Param(number) => push(work, units, |unit| item(unit, number).item.param),
         Column::Fault => push(work, units, |unit| 1 + Fault::ELEMENTS * item(unit, 0).position),
         Column::State => push(work, units, |unit| 1 + item(unit, 0).position),
-        // Only who knows what items wait for fills these.
+        // Filled by `fill_counted`.
         Column::Successors | Column::SuccessorCount => {}
     }
 }

@@ -1,17 +1,17 @@
-//! How a queue of items is launched: with how many workers, in how much memory, interpreted or compiled, and what for.
+//! Launch policy of a queue: number of workers, memory, interpretation or compilation, and frontier topology.
 //!
 //! ```text
-//! Request   what is queued, what the device can do, what earlier launches have shown
-//!   → density and pressure, where they are not given
-//!   → what is hot enough to be promoted
-//!   → topology        which way to walk the queue; it does not change for every wobble of density or pressure
-//!   → worker groups   fewer where memory is short or the frontier is sparse
-//!   → geometry        lanes and groups of the launch
-//!   → hit capacity    and with it the peak of memory, which has to fit the budget
-//! Recommendation   all of this, and the evidence for it
+//! Request   queue length, device limits, measurements of earlier launches
+//!   → density and pressure, inferred unless given
+//!   → promotion       of hot operations and windows
+//!   → topology        by thresholds of density and memory pressure, with hysteresis
+//!   → worker groups   fewer under memory pressure or for a sparse frontier
+//!   → geometry        width and grid of the launch
+//!   → hit capacity    and the peak of memory, which has to fit the budget
+//! Recommendation   all of this, with the evidence
 //! ```
 //!
-//! Shares are in basis points (bps): 10 000 of them are the whole.
+//! Ratios are in basis points (bps): 10 000 bps are 100 %.
 
 use std::cell::RefCell;
 use std::num::NonZeroU32;
@@ -20,49 +20,49 @@ use vyre_driver::Error as DriverError;
 
 use crate::Error;
 
-/// What a launch is recommended for. A 0 means that something is not known or not wanted, except for limits of the device.
+/// Input of the policy. 0 means unknown or unspecified, except for device limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Items in the queue.
     pub queue_len: u32,
-    /// Groups of workers that the caller wants.
+    /// Requested worker groups.
     pub requested_worker_groups: u32,
-    /// Invocations of a workgroup along x.
+    /// Device limit: invocations of a workgroup along x.
     pub max_workgroup_size_x: u32,
-    /// Workgroups along one dimension of a launch.
+    /// Device limit: workgroups along one dimension of a launch.
     pub max_compute_workgroups_per_dimension: u32,
-    /// Invocations of a workgroup.
+    /// Device limit: invocations of a workgroup.
     pub max_compute_invocations_per_workgroup: u32,
-    /// Hits that the caller wants room for.
+    /// Requested hit capacity.
     pub requested_hit_capacity: u32,
-    /// Hits that an item has.
+    /// Expected hits per item.
     pub expected_hits_per_item: u32,
-    /// Ops that were met often.
+    /// Number of items of hot operations.
     pub hot_opcode_count: u32,
-    /// Chains of ops that were met often.
+    /// Number of hot windows.
     pub hot_window_count: u32,
-    /// How long the oldest item waits.
+    /// Age of the oldest item, in slices.
     pub max_priority_age: u32,
-    /// Nodes of the graph that the queue is a frontier of.
+    /// Nodes of the graph, if the queue is a frontier.
     pub graph_node_count: u32,
     /// Edges of that graph.
     pub graph_edge_count: u32,
-    /// Items that were put back into the queue.
+    /// Requeued items.
     pub requeue_count: u64,
-    /// The part of the graph that is in the frontier.
+    /// Density of the frontier.
     pub frontier_density_bps: u16,
-    /// The part of device memory that is in use.
+    /// Memory pressure: fraction of device memory in use.
     pub memory_pressure_bps: u16,
-    /// Device memory that stays in use.
+    /// Resident device memory.
     pub resident_device_bytes: u64,
-    /// Device memory that may be used.
+    /// Device memory budget.
     pub device_memory_budget_bytes: u64,
-    /// What the launch before this one was.
+    /// Topology of the previous launch, for hysteresis.
     pub previous_topology: Option<Topology>,
 }
 
 impl Request {
-    /// So many items for so many groups of so many lanes, each with one hit, and nothing else known.
+    /// Creates a request for `queue_len` items of one hit each; all else is unknown.
     pub const fn direct(queue_len: u32, worker_groups: u32, max_workgroup_size_x: u32) -> Request {
         Request {
             queue_len,
@@ -87,43 +87,43 @@ impl Request {
     }
 }
 
-/// How many lanes a workgroup has.
+/// Workgroup width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizing {
-    /// As many as the device allows.
+    /// The maximum of the device.
     Widest,
-    /// As many as the device prefers, and no more than it allows.
+    /// This width, clamped to the maximum of the device.
     Preferred(NonZeroU32),
 }
 
-/// What decides. The default is the standard policy.
+/// Thresholds of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The least room for hits, unless the caller asks for less.
+    /// Minimum hit capacity, unless one is requested.
     pub min_hit_capacity: u32,
-    /// So many times the hits that are expected have room, while memory is not short.
+    /// Hit capacity as a multiple of the expected hits; 1 under memory pressure.
     pub hit_capacity_multiplier: u32,
-    /// A queue this many times as long as the launch has lanes saturates it.
+    /// Items per lane from which a launch is saturated.
     pub saturated_waves: u32,
-    /// From this many on, hot ops are promoted.
+    /// Items of hot operations from which these are promoted.
     pub hot_opcode_threshold: u32,
-    /// From this many on, hot windows are promoted.
+    /// Hot windows from which these are promoted.
     pub hot_window_threshold: u32,
-    /// From this length on, compiling pays for any queue.
+    /// Queue length from which operations are compiled.
     pub jit_queue_len_threshold: u32,
-    /// From this age on, waiting items move up.
+    /// Age from which items are promoted, in slices.
     pub priority_age_threshold: u32,
-    /// A frontier is sparse up to this density.
+    /// Maximum density of a sparse frontier.
     pub sparse_frontier_threshold_bps: u16,
-    /// A frontier is dense from this density on.
+    /// Minimum density of a dense frontier.
     pub dense_frontier_threshold_bps: u16,
-    /// Memory is short from this pressure on.
+    /// Memory pressure from which memory is constrained.
     pub memory_pressure_threshold_bps: u16,
-    /// From this many edges on, a dense frontier is worth fusing for.
+    /// Edges from which dense steps may be fused.
     pub fusion_edge_threshold: u32,
-    /// What a hit takes.
+    /// Device memory of a hit.
     pub scratch_bytes_per_hit: u32,
-    /// How wide workgroups are.
+    /// Workgroup width.
     pub sizing: Sizing,
 }
 
@@ -147,145 +147,145 @@ impl Default for Policy {
     }
 }
 
-/// Which way a queue is walked.
+/// Topology of a launch: traversal of the frontier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// There is nothing to do.
+    /// Empty queue.
     Empty,
-    /// Memory is short, so few work at a time.
+    /// Memory pressure: bounded queues, fewer workers.
     MemoryConstrained,
-    /// Few nodes are in the frontier.
+    /// Sparse frontier: push from queue to queue.
     SparseFrontier,
-    /// Neither sparse nor dense.
+    /// Neither sparse nor dense: push from queue to bitmap.
     HybridFrontier,
-    /// Many nodes are in the frontier.
+    /// Dense frontier: pull.
     DenseFrontier,
-    /// Dense, and large and hot enough to be fused.
+    /// Dense frontier of a large graph with hot work: several pulls in one submission.
     FusedDense,
 }
 
-/// The sort of a topology: whether it is fused does not matter.
+/// Class of a topology, without the distinction of fusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Nothing to do.
+    /// Empty queue.
     Empty,
-    /// Few nodes.
+    /// Sparse frontier.
     Sparse,
-    /// Neither few nor many.
+    /// Neither sparse nor dense.
     Hybrid,
-    /// Many nodes, fused or not.
+    /// Dense frontier, fused or not.
     Dense,
-    /// Short of memory.
+    /// Memory pressure.
     MemoryConstrained,
 }
 
-/// How much there is to do, compared with the lanes that do it.
+/// Load of a launch: items per lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
-    /// Nothing.
+    /// No items.
     Empty,
-    /// Less than an item for each lane.
+    /// Less than one item per lane.
     Light,
-    /// An item or a few for each lane.
+    /// From one to [`Policy::saturated_waves`] items per lane.
     Balanced,
-    /// Many for each lane, or some had to be put back.
+    /// At least [`Policy::saturated_waves`] items per lane, or requeued items.
     Saturated,
 }
 
-/// How ops are executed.
+/// Execution mode of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One kernel that has all of them.
+    /// The interpreter kernel.
     Interpreter,
-    /// A kernel for each.
+    /// One kernel per operation or window.
     Jit,
 }
 
-/// What is compiled, and why.
+/// Reason for the execution mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// Nothing.
+    /// No compilation.
     Interpreter,
-    /// The queue is long enough to compile what it has.
+    /// Queue length beyond the threshold.
     QueueJit,
-    /// Hot ops.
+    /// Hot operations.
     OpcodeJit,
     /// Hot windows.
     WindowJit,
-    /// Both.
+    /// Hot operations and windows.
     OpcodeAndWindowJit,
 }
 
-/// The shape of the launch. Workers loop, so every item is executed, even where there are fewer lanes than slots.
+/// Geometry of the launch. Workers loop over items, so there may be fewer lanes than slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Lanes of a workgroup.
+    /// Invocations of a workgroup.
     pub width: u32,
-    /// Workgroups.
+    /// Number of workgroups.
     pub grid: u32,
-    /// The length of the queue, rounded up to whole workgroups.
+    /// Queue length, rounded up to whole workgroups.
     pub slots: u64,
 }
 
-/// What to launch.
+/// Output of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recommendation {
-    /// The shape of the launch.
+    /// Geometry of the launch.
     pub geometry: Geometry,
-    /// No more than so many groups may work at a time.
+    /// Maximum concurrent worker groups.
     pub worker_groups: u32,
-    /// How many hits there is room for.
+    /// Hit capacity.
     pub hit_capacity: u32,
-    /// How much there is to do.
+    /// Load.
     pub pressure: Pressure,
-    /// How ops are executed.
+    /// Execution mode.
     pub execution_mode: Mode,
-    /// Which way the queue is walked.
+    /// Topology.
     pub topology: Topology,
-    /// Hot ops get kernels of their own.
+    /// Hot operations get kernels of their own.
     pub promote_hot_opcodes: bool,
     /// Hot windows are fused into kernels.
     pub promote_hot_windows: bool,
-    /// Items that have waited for long come first.
+    /// Old items are promoted.
     pub age_priority_work: bool,
-    /// Device memory that is in use while this runs.
+    /// Estimated peak of device memory.
     pub estimated_peak_device_bytes: u64,
-    /// Device memory that may be used; 0 if that is not known.
+    /// Device memory budget; 0 if unknown.
     pub device_memory_budget_bytes: u64,
-    /// Why this topology.
+    /// Evidence for the topology.
     pub topology_evidence: TopologyEvidence,
-    /// Why this mode.
+    /// Evidence for the execution mode.
     pub promotion_evidence: PromotionEvidence,
 }
 
-/// The version of both kinds of evidence.
+/// Schema version of the evidence.
 pub const EVIDENCE_VERSION: u32 = 1;
 
-/// What the choice of a topology was made from.
+/// Evidence for the choice of a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopologyEvidence {
     /// [`EVIDENCE_VERSION`].
     pub schema_version: u32,
-    /// How much there is to do.
+    /// Load.
     pub pressure: Pressure,
-    /// The density that was given or inferred, of the frontier as a set of nodes.
+    /// Given or inferred density of the frontier, as a set of nodes.
     pub frontier_density_bps: u16,
-    /// The same of the frontier as a vector over a semiring.
+    /// Density of the frontier, as a vector over a semiring; the same value.
     pub semiring_density_bps: u16,
-    /// What was chosen.
+    /// Chosen topology.
     pub topology: Topology,
-    /// Its sort.
+    /// Class of the topology.
     pub class: Class,
-    /// Device memory that stays in use.
+    /// Resident device memory.
     pub resident_device_bytes: u64,
-    /// Device memory that is in use at most.
+    /// Estimated peak of device memory.
     pub estimated_peak_device_bytes: u64,
     /// The output must equal that of the oracle.
     pub oracle_parity_required: bool,
 }
 
 impl TopologyEvidence {
-    /// Whether the choice can be judged by this.
+    /// Returns true if the evidence is complete and in range.
     pub const fn is_complete(&self) -> bool {
         self.schema_version == EVIDENCE_VERSION
             && self.frontier_density_bps <= WHOLE
@@ -294,42 +294,42 @@ impl TopologyEvidence {
     }
 }
 
-/// What the choice of a mode was made from.
+/// Evidence for the choice of an execution mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromotionEvidence {
     /// [`EVIDENCE_VERSION`].
     pub schema_version: u32,
     /// Items in the queue.
     pub queue_len: u32,
-    /// From how many on any queue is compiled.
+    /// [`Policy::jit_queue_len_threshold`].
     pub jit_queue_len_threshold: u32,
-    /// Hot ops.
+    /// Items of hot operations.
     pub hot_opcode_count: u32,
-    /// From how many on they are promoted.
+    /// [`Policy::hot_opcode_threshold`].
     pub hot_opcode_threshold: u32,
     /// Hot windows.
     pub hot_window_count: u32,
-    /// From how many on they are promoted.
+    /// [`Policy::hot_window_threshold`].
     pub hot_window_threshold: u32,
-    /// What was chosen.
+    /// Chosen mode.
     pub execution_mode: Mode,
-    /// Whether hot ops are promoted.
+    /// Hot operations are promoted.
     pub promote_hot_opcodes: bool,
-    /// Whether hot windows are promoted.
+    /// Hot windows are promoted.
     pub promote_hot_windows: bool,
-    /// What is compiled, and why.
+    /// Reason for the mode.
     pub route: Route,
-    /// Whether the launch needs a description of the windows that it fuses.
+    /// The launch requires a description of the fused windows.
     pub needs_fused_window: bool,
     /// The output must equal that of the oracle.
     pub oracle_parity_required: bool,
 }
 
 impl PromotionEvidence {
-    /// Why what is compiled is compiled.
+    /// Formats the comparison that decided.
     pub fn describe(&self) -> String {
         let compared = |count: u32, what: &str, threshold: u32| format!("{count} {what} ≥ {threshold}");
-        let ops = compared(self.hot_opcode_count, "hot operations", self.hot_opcode_threshold);
+        let ops = compared(self.hot_opcode_count, "items of hot operations", self.hot_opcode_threshold);
         let windows = compared(self.hot_window_count, "hot windows", self.hot_window_threshold);
         match self.route {
             Route::Interpreter => format!("{} items < {}", self.queue_len, self.jit_queue_len_threshold),
@@ -340,7 +340,7 @@ impl PromotionEvidence {
         }
     }
 
-    /// Whether the choice can be judged by this.
+    /// Returns true if the evidence is complete and consistent.
     pub const fn is_complete(&self) -> bool {
         self.schema_version == EVIDENCE_VERSION
             && self.jit_queue_len_threshold != 0
@@ -351,31 +351,31 @@ impl PromotionEvidence {
     }
 }
 
-/// What the cache of a thread has done.
+/// Statistics of the recommendation cache of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Recommendations that it has.
+    /// Cached recommendations.
     pub entries: usize,
-    /// Requests that it knew.
+    /// Cache hits.
     pub hits: u64,
-    /// Requests that it did not know.
+    /// Cache misses.
     pub misses: u64,
 }
 
-/// What the cache of this thread has done.
+/// Returns the statistics of this thread's cache.
 pub fn cache_stats() -> CacheStats {
     CACHE.with_borrow(|cache| CacheStats { entries: cache.entries.len(), ..cache.stats })
 }
 
-/// Empties the cache of this thread, and counts anew.
+/// Clears the cache of this thread and its statistics.
 pub fn reset_cache() {
     CACHE.take();
 }
 
 impl Policy {
-    /// Says how to launch a queue.
+    /// Recommends a launch for a queue.
     ///
-    /// A thread remembers its last 128 recommendations without a previous topology.
+    /// Recommendations without a previous topology are cached, 128 per thread (LRU).
     pub fn recommend(&self, request: &Request) -> Result<Recommendation, Error> {
         if request.previous_topology.is_some() {
             return self.decide(request);
@@ -517,7 +517,7 @@ impl Policy {
         if kept { previous } else { frontier }
     }
 
-    /// What is left of the groups that were asked for.
+    /// Scales the requested worker groups down under memory pressure or for a sparse frontier.
     fn wanted_groups(&self, request: &Request, topology: Topology, density: u16, memory_pressure: u16) -> u32 {
         let requested = request.requested_worker_groups;
         if requested <= 1 {
@@ -526,7 +526,7 @@ impl Policy {
         match topology {
             Topology::MemoryConstrained if memory_pressure > 0 => {
                 let threshold = u32::from(self.memory_pressure_threshold_bps);
-                // Where the threshold is the whole, only pressure beyond that is more than short.
+                // Avoids a division by 0 for a threshold of 100 %.
                 let span = (u32::from(WHOLE) - threshold).max(1);
                 let beyond = u32::from(memory_pressure).saturating_sub(threshold).min(span);
                 let shed_bps = u64::from(QUARTER + beyond * QUARTER / span);
@@ -534,7 +534,7 @@ impl Policy {
             }
             Topology::SparseFrontier if has_graph(request) => {
                 let scaled = u64::from(requested) * u64::from(density);
-                // Nothing is denser than a threshold of 0.
+                // A threshold of 0 does not scale.
                 let scaled = scaled.checked_div(self.sparse_frontier_threshold_bps.into()).unwrap_or(u64::MAX);
                 scaled.clamp(requested.min(LEAST_SPARSE_GROUPS).into(), requested.into()) as u32
             }
@@ -583,13 +583,13 @@ impl Policy {
     }
 }
 
-/// All basis points there are.
+/// 100 % in basis points.
 const WHOLE: u16 = 10_000;
-/// What is shed where memory is short, and once more where nothing is left.
+/// Fraction of groups that is shed at the pressure threshold; twice as much at a pressure of 100 %.
 const QUARTER: u32 = 2_500;
-/// How far density and pressure have to go beyond a threshold before a topology is left.
+/// Hysteresis of density and pressure beyond a threshold.
 const HYSTERESIS: u16 = 250;
-/// A sparse frontier has so many groups, if as many are asked for.
+/// Minimum worker groups of a sparse frontier, unless fewer are requested.
 const LEAST_SPARSE_GROUPS: u32 = 32;
 
 fn has_graph(request: &Request) -> bool {
@@ -620,7 +620,7 @@ fn memory_pressure(request: &Request) -> u16 {
     }
 }
 
-/// The ceiling that the device allows. It does not depend on the queue.
+/// Clamps worker groups to the device limit, or derives a default from it. The result does not depend on the queue.
 fn worker_groups(request: &Request, wanted: u32) -> u32 {
     let most = request.max_compute_workgroups_per_dimension;
     if wanted != 0 {
@@ -655,11 +655,11 @@ thread_local! {
     static CACHE: RefCell<Cache> = const { RefCell::new(Cache::EMPTY) };
 }
 
-/// How many recommendations are kept, and the index that means none of them.
+/// Capacity of the cache, and the null index.
 const ENTRIES: usize = 128;
 const NONE: u8 = ENTRIES as u8;
 
-/// What a recommendation depends on, as words.
+/// Cache key: policy and request as words.
 type Words = [u64; 17];
 
 struct Entry {
@@ -667,15 +667,14 @@ struct Entry {
     recommendation: Recommendation,
 }
 
-/// The last recommendations, in lists by hash. Each has the time of its last use: a hit writes one number, and only who adds an entry to a
-/// full cache looks for the least of them.
+/// LRU cache with chained hashing. A hit stores one timestamp; only an insertion into a full cache searches for the oldest.
 struct Cache {
     entries: Vec<Entry>,
-    /// The first entry of each hash.
+    /// First entry of each hash.
     heads: [u8; 2 * ENTRIES],
-    /// The next entry of the same hash.
+    /// Next entry of the same hash.
     chain: [u8; ENTRIES],
-    /// The number of the call that used each entry last.
+    /// Timestamp of the last use of each entry: number of the call.
     used: [u64; ENTRIES],
     stats: CacheStats,
 }
@@ -695,12 +694,12 @@ impl Cache {
         stats: CacheStats { entries: 0, hits: 0, misses: 0 },
     };
 
-    /// Finds an entry, which is then the most recent, and counts.
+    /// Looks up an entry, marks it as the most recently used, and counts the hit or miss.
     #[inline(always)]
     fn find(&mut self, words: &Words) -> Option<&Entry> {
         let mut at = self.heads[hash(words)];
         while let Some(entry) = self.entries.get(at as usize) {
-            // All are compared at once: word after word, each compared by itself, takes twice as long.
+            // A branchless comparison of all words is twice as fast as one with early exit.
             if entry.words.iter().zip(words).fold(0, |different, (a, b)| different | (a ^ b)) == 0 {
                 self.stats.hits += 1;
                 self.used[at as usize] = self.calls();
@@ -716,7 +715,7 @@ impl Cache {
         self.stats.hits + self.stats.misses
     }
 
-    /// Adds an entry that is not there, as the most recent. In a full cache it takes the place of the least recent.
+    /// Inserts a new entry as the most recently used. A full cache evicts the least recently used one.
     fn insert(&mut self, entry: Entry) {
         let hash_of = |entry: &Entry| hash(&entry.words);
         let hash = hash_of(&entry);
@@ -739,7 +738,8 @@ impl Cache {
     }
 }
 
-/// A policy and a request as words; a previous topology is never cached. That all fields are named here means that none is forgotten.
+/// Packs a policy and a request into words, without the previous topology, which is not cached. The destructuring is exhaustive, so that
+/// new fields are not forgotten.
 #[inline(always)]
 fn words(policy: &Policy, request: &Request) -> Words {
     let Request {
@@ -802,8 +802,8 @@ fn words(policy: &Policy, request: &Request) -> Words {
     ]
 }
 
-/// Mixes the first words, which differ from launch to launch, by the highest bits of a sum of products, which need not wait for each
-/// other. A map with a general hasher takes longer than making a recommendation anew.
+/// Multiplicative hash of the first words, which vary between launches: the highest bits of a sum of independent products. A general hasher
+/// would take longer than a new recommendation.
 #[inline(always)]
 fn hash(words: &Words) -> usize {
     let sum = words[0]

@@ -1,4 +1,4 @@
-//! Sessions: the memory, operations and queue of a megakernel, and what drains the queue.
+//! Sessions: arena, operations and queues of a megakernel, and the drain loop.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -31,55 +31,55 @@ use super::watch::Watch;
 use super::window::Windows;
 use crate::Error;
 
-/// What a session has.
+/// Configuration of a session.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Words of the arena that are used plainly.
+    /// Words of the arena's segment for plain accesses.
     pub plain_words: u32,
-    /// Words of the arena that are used atomically.
+    /// Words of the arena's segment for atomic accesses.
     pub atomic_words: u32,
-    /// Items of each priority that the queue holds.
+    /// Queue capacity for each priority.
     pub queue: usize,
-    /// Who shares the session; nobody does if there are none.
+    /// Shares of the tenants. If empty, there is one tenant with the default share.
     pub tenants: Vec<Share>,
-    /// Items that are planned and submitted together, from 1 to 2²⁴.
+    /// Maximum items of a slice, from 1 to 2²⁴.
     pub slice: usize,
-    /// How many trips the loops of an invocation of an item may take, where they may take more than some hundred at all. Invocations that
-    /// work together cannot end one by one; the [watchdog](Config::watchdog) ends them together.
+    /// Maximum loop trips of an invocation of an item. Loops that provably take at most 1024 trips are not metered. Invocations of a
+    /// collective operation cannot stop individually; the [watchdog](Config::watchdog) stops them together.
     pub fuel: u32,
-    /// The most workgroups of a launch; 0 leaves it to the policy.
+    /// Maximum workgroups of a launch; 0 leaves it to the policy.
     pub worker_groups: u32,
-    /// Most bytes of device memory that the session has in use at any time, as the device [rounds](Buffer::size_class) allocations;
-    /// 0 is no limit. The arena, what is kept for each item of a slice, and at least one item at a time have to fit.
+    /// Limit on the session's device memory in bytes, with allocations rounded to [size classes](Buffer::size_class); 0 is no limit. The
+    /// arena, per-item records of a slice, and at least one item have to fit.
     pub budget: u64,
-    /// Decides how slices are launched.
+    /// Launch policy of slices.
     pub policy: Policy,
-    /// Lets drains try other widths, sizes of slices, room for hits and ways to run items, and keeps what takes least time. What was found
-    /// is kept with the [hints](vyre_driver::Telemetry) of the device, for sessions with the same operations.
+    /// Autotunes workgroup width, slice size, hit capacity and JIT threshold. Results are stored in the [hints](vyre_driver::Telemetry) of
+    /// the device, for sessions with the same operations.
     pub tune: bool,
-    /// What items wait for.
+    /// Synchronization of dependent items.
     pub order: Order,
-    /// Whether it is measured when things happen.
+    /// Records latencies and spans.
     pub telemetry: bool,
-    /// How long an item may take. The worker that is on it then takes no more of them, and the item fails. Only devices whose memory can
-    /// be looked at while it is in use can be watched, and what is noted for that takes time.
+    /// Time limit of an item. An item beyond it fails, and its worker takes no more items. Requires a device whose memory the host can read
+    /// while launches run; publishing item states has a cost.
     pub watchdog: Option<Duration>,
-    /// Keeps what is done, and after so many items the contents of the arena instead, so that the session can
-    /// [go on](Session::resume) after its device is lost.
+    /// Journals executed items, with a checkpoint of the arena after this number of items, so that the session can
+    /// [resume](Session::resume) after a device loss.
     pub journal: Option<usize>,
     /// Time source of shares, quotas, autotuning and the watchdog.
     pub clock: Arc<dyn Clock>,
 }
 
-/// What items wait for that depend on others.
+/// Synchronization of dependent items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// What takes less time, as measured.
+    /// The faster one, as measured.
     #[default]
     Measured,
-    /// All items of the groups before theirs.
+    /// Barriers between groups of independent items.
     Barriers,
-    /// Only those that they depend on, where the device has [workgroups that can wait](vyre_driver::Capabilities::independent_groups).
+    /// A ready queue with dependency counters, on devices with [independent workgroups](vyre_driver::Capabilities::independent_groups).
     Counters,
 }
 
@@ -109,11 +109,11 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What suits a device.
+    /// Returns the recommended configuration for a device.
     pub fn of(device: &Device) -> Config {
         let mut config = Config::default();
         let capabilities = device.capabilities();
-        // A processor that plays a GPU does for each vector of lanes again what is the same for the whole workgroup.
+        // Software GPUs repeat uniform work for each vector of lanes, so a workgroup is one vector.
         if capabilities.kind == DeviceKind::SoftwareGpu
             && let Some(lanes) = capabilities.subgroup_size.and_then(NonZeroU32::new)
         {
@@ -124,21 +124,21 @@ impl Config {
 }
 
 impl Config {
-    /// Elements of the buffer of faults: a counter, and a record for each item of a slice.
+    /// Returns the length of the fault buffer: a counter, and a record for each item of a slice.
     fn fault_words(&self) -> u64 {
         1 + u64::from(Fault::ELEMENTS) * self.slice as u64
     }
 
-    /// Bytes of all buffers that a session has between slices.
+    /// Returns the size of all buffers that are live between slices.
     fn resident(&self) -> u64 {
         let states = self.watchdog.map_or(0, |_| allocated(1 + self.slice as u64));
         let arena = allocated(self.plain_words.into()) + allocated(self.atomic_words.into());
-        // The counter of hits is a buffer of its own.
+        // The last term is the hit counter.
         arena + states + allocated(self.fault_words()) + allocated(1)
     }
 
     /// # Errors
-    /// [`OverBudget`](DriverError::OverBudget): the budget has no room for slices of one item, which are its columns and some hits.
+    /// [`OverBudget`](DriverError::OverBudget): a slice of one item, with its columns and hits, exceeds the budget.
     fn fits_budget(&self) -> Result<(), DriverError> {
         let required = self.resident() + 2 * allocated(1);
         match self.budget {
@@ -150,63 +150,64 @@ impl Config {
     }
 }
 
-/// Bytes that a device allocates for words.
+/// Returns the size of an allocation of words.
 pub(super) fn allocated(words: u64) -> u64 {
     words.checked_mul(4).and_then(Buffer::size_class).unwrap_or(u64::MAX)
 }
 
-/// The largest [size class](Buffer::size_class) that is not larger than `bytes`; 0 where none is.
+/// Returns the largest [size class](Buffer::size_class) of at most `bytes`; 0 if there is none.
 pub(super) fn largest_class(bytes: u64) -> u64 {
-    // Classes from a power of two to the next are a quarter of the power apart.
+    // There are four classes per power of two.
     match bytes.checked_ilog2() {
         Some(log) if bytes >= allocated(1) => bytes & !((1 << (log - 2)) - 1),
         _ => 0,
     }
 }
 
-/// The memory, operations and queue of a megakernel.
+/// A megakernel session: arena, operations and queues on a device.
 pub struct Session {
     pub(super) device: Device,
     pub(super) config: Config,
     pub(super) arena: Arena,
     pub(super) ops: Vec<Op>,
-    /// How many items of each operation there were.
+    /// Executed items of each operation.
     pub(super) runs: Vec<u64>,
     pub(super) kernels: Kernels,
     pub(super) queues: Queues,
     pub(super) tuning: Option<Tuning>,
-    /// Items of a slice, at most.
+    /// Maximum items of a slice.
     pub(super) limit: usize,
-    /// What was taken from the queue and is not done; what has run is an item of zeros.
+    /// Items of the current slice. Executed items are replaced by no-ops until the slice completes.
     pub(super) pending: Vec<WorkItem>,
-    /// So many of those, the first, are executed together.
-    pub(super) portion: usize,
-    /// Pruned items of the slice, by the number of the item that each repeats and its own, sorted.
+    /// Length of the prefix of `pending` that is executed together: the slice, or a part of it when memory is short.
+    pub(super) cut: usize,
+    /// Pruned items of the slice: sequence numbers of the twin and of the pruned item, sorted.
     pub(super) duplicates: Vec<(u64, u64)>,
-    /// Whether there may be something noted of items that nobody has read, and items that have run nevertheless, by their positions.
+    /// The fault buffer may hold unread records.
     pub(super) are_faults_unread: bool,
+    /// Positions of executed items whose fault records are unread.
     pub(super) unread: Vec<u32>,
-    /// Whether memory was refused because of what is reported.
+    /// The last allocation failure was for the hit buffer.
     pub(super) lacks_room_for_hits: bool,
-    /// How many hits were reported last.
+    /// Hits of the last reporting batch.
     pub(super) recent_hits: u32,
-    /// Whose that is.
+    /// Owner of `pending`.
     pub(super) tenant: u32,
-    /// What is known of items that waited, and is not in a report.
+    /// Accounting that is not in a report yet.
     pub(super) waited: Accounting,
-    /// When that came.
+    /// Enqueue times of `pending`.
     stamps: Vec<Stamp>,
     pub(super) cancelled: Arc<AtomicBool>,
     pub(super) watch: Option<Watch>,
     pub(super) journal: Option<Journal>,
-    /// Whether what is on the device is not what it should be, because it was lost in the middle of being restored.
-    is_torn: bool,
-    /// How many hits there were, of how many items that may report some.
+    /// The arena does not have its contents, because restoring it failed.
+    needs_restore: bool,
+    /// Total hits, and total items of reporting operations.
     pub(super) found: u64,
     pub(super) reporters: u64,
-    /// What a drain did that failed.
+    /// Report of a failed drain, which the next drain continues.
     pub(super) unreported: Report,
-    /// How many items are done.
+    /// Completed items; sequence number of the first pending item.
     pub(super) done: u64,
     pub(super) faults: Buffer,
     pub(super) hits: [Buffer; 2],
@@ -216,21 +217,21 @@ pub struct Session {
     pub(super) pruning: PruningEstimate,
     pub(super) order: OrderEstimate,
     pub(super) planner: frontier::Planner,
-    /// How many items of the slice there are in each [bucket](Resolved::bucket).
+    /// Histogram of the slice's items by [bucket](Resolved::bucket).
     pub(super) mix: Vec<u32>,
     /// Executed items of each operation of a batch.
     pub(super) executed: Vec<u64>,
-    /// The memory of the slice before, which the next one uses again.
+    /// Scratch memory, reused by the next slice.
     pub(super) resolved: Vec<Resolved>,
     pub(super) batch: Batch,
 }
 
 impl Session {
-    /// A session without operations on a device.
+    /// Creates a session without operations.
     ///
     /// # Errors
-    /// There is not enough memory, the budget is less than the session needs, the device cannot be watched, or there is no thread for
-    /// the compiler of the session.
+    /// There is not enough memory, the budget is too small, the device does not support a watchdog, or the compiler thread cannot be
+    /// started.
     pub fn new(device: &Device, mut config: Config) -> Result<Session, Error> {
         config.slice = config.slice.clamp(1, 1 << 24);
         if config.tenants.is_empty() {
@@ -253,7 +254,7 @@ impl Session {
             limit: config.slice,
             queues: Queues::new(&config.tenants, config.queue, config.telemetry),
             pending: Vec::new(),
-            portion: 0,
+            cut: 0,
             duplicates: Vec::new(),
             are_faults_unread: false,
             unread: Vec::new(),
@@ -265,7 +266,7 @@ impl Session {
             cancelled: Arc::default(),
             watch,
             journal: config.journal.map(Journal::new),
-            is_torn: false,
+            needs_restore: false,
             found: 0,
             reporters: 0,
             unreported: Report::default(),
@@ -286,7 +287,7 @@ impl Session {
         })
     }
 
-    /// Adds an operation, and gives the handle by which items name it.
+    /// Registers an operation, and returns its handle for items.
     pub fn register(&mut self, op: Op) -> u32 {
         self.ops.push(op);
         self.runs.push(0);
@@ -295,10 +296,10 @@ impl Session {
         self.ops.len() as u32
     }
 
-    /// One of those who share the session. The first is who uses the session without saying who it is.
+    /// Returns a tenant. Methods of the session itself act for tenant 0.
     ///
     /// # Errors
-    /// There is no such tenant.
+    /// The tenant does not exist.
     pub fn tenant(&mut self, id: u32) -> Result<Tenant<'_>, Error> {
         match self.config.tenants.len() as u32 {
             count if id >= count => Err(Error::NoSuchTenant { tenant: id, count }),
@@ -306,51 +307,51 @@ impl Session {
         }
     }
 
-    /// Takes zeroed words of the arena.
+    /// Allocates zeroed words of the arena.
     ///
     /// # Errors
-    /// There are not so many in one piece.
+    /// There is no free range of this length, or the quota is exceeded.
     pub fn allocate(&mut self, segment: Segment, words: u32) -> Result<Handle, Error> {
         self.tenant(0)?.allocate(segment, words)
     }
 
-    /// Bytes that the session has on its device between slices, but for the room for hits.
+    /// Returns the session's device memory between slices, without the hit buffer.
     pub(super) fn resident(&self) -> u64 {
         self.config.resident()
     }
 
     /// # Errors
-    /// [`OverBudget`](DriverError::OverBudget): the budget has no room for slices of one item.
+    /// [`OverBudget`](DriverError::OverBudget): a slice of one item exceeds the budget.
     pub(super) fn fits_budget(&self) -> Result<(), DriverError> {
         self.config.fits_budget()
     }
 
     /// # Errors
-    /// [`Stale`](DriverError::Stale): the arena does not have its contents, because it could not be restored on another device.
+    /// [`Stale`](DriverError::Stale): the arena could not be restored on another device.
     pub(super) fn is_restored(&self) -> Result<(), DriverError> {
-        if self.is_torn { Err(DriverError::Stale { name: "arena".into() }) } else { Ok(()) }
+        if self.needs_restore { Err(DriverError::Stale { name: "arena".into() }) } else { Ok(()) }
     }
 
-    /// Gives words back. Items in the queue that name them fail with [`Failure::UnknownHandle`].
+    /// Frees an allocation. Queued items that name it fail with [`Failure::UnknownHandle`].
     ///
     /// # Errors
-    /// The handle names nothing, or the device was lost.
+    /// The handle is invalid, or the device was lost.
     pub fn free(&mut self, handle: Handle) -> Result<(), Error> {
         self.tenant(0)?.free(handle)
     }
 
-    /// Replaces the words of a handle: all items before see the old ones, and all after the new ones, if it is done between drains.
+    /// Writes all words of an allocation. Executed items saw the old contents; items of later drains see the new ones.
     ///
     /// # Errors
-    /// The handle names nothing, there are not as many bytes as it has, or the device was lost.
+    /// The handle is invalid, the number of bytes differs, or the device was lost.
     pub fn write(&mut self, handle: Handle, bytes: &[u8]) -> Result<(), Error> {
         self.tenant(0)?.write(handle, bytes)
     }
 
-    /// The memory of a handle, for other launches on the same device. What they write is not in the journal.
+    /// Returns the memory of an allocation, for other launches on the same device. Their writes are not journaled.
     ///
     /// # Errors
-    /// The handle names nothing.
+    /// The handle is invalid.
     pub fn memory(&self, handle: Handle) -> Result<Buffer, Error> {
         self.memory_of(0, handle)
     }
@@ -360,72 +361,70 @@ impl Session {
         self.arena.slice(tenant, handle)
     }
 
-    /// The words of a handle.
+    /// Returns the words of an allocation.
     ///
     /// # Errors
-    /// The handle names nothing, or the device was lost.
+    /// The handle is invalid, or the device was lost.
     pub fn read(&self, handle: Handle) -> Result<Vec<u32>, Error> {
         Ok(self.memory(handle)?.elements()?)
     }
 
-    /// The queue of normal items, for threads that put items into it while this one drains it.
+    /// Returns the queue of normal priority, for producers on other threads.
     pub fn queue(&self) -> Arc<Ring> {
         self.queues.rings(0)[Priority::Normal as usize].clone()
     }
 
-    /// Puts normal items into the queue, as far as there is room. The effect of the items of a tenant is as if they were executed one after the
-    /// other: those of a priority in their order, and no item before one that became due earlier.
+    /// Enqueues items of normal priority, as far as there is room. The items of a tenant take effect as if executed sequentially: in order
+    /// within a priority, and earliest deadline first across priorities.
     pub fn submit(&self, items: &[WorkItem]) -> Pushed {
         self.queues.rings(0)[Priority::Normal as usize].push(items, Otherwise::Return)
     }
 
-    /// Waits until all kernels that were asked for are compiled. Nobody has to: meanwhile, items are interpreted.
+    /// Waits for all requested kernels. This is optional: items are interpreted until their kernel is compiled.
     pub fn finish_compiling(&mut self) {
         self.kernels.finish_all();
     }
 
-    /// The programs of all kernels that are compiled, as they were before they were optimized, by name.
+    /// Returns the unoptimized programs of all compiled kernels, sorted by name.
     pub fn programs(&self) -> Vec<Validated<Program>> {
         let mut programs: Vec<_> = self.kernels.ready().map(|compiled| (*compiled.program).clone()).collect();
         programs.sort_by_cached_key(|program| (program.name().to_owned(), program.insts().len()));
         programs
     }
 
-    /// Items that were taken from the queue and are not known to be done, because a drain failed. The next one begins with them. Those
-    /// that had run before it failed are items of zeros.
+    /// Returns the items of an unfinished slice, after a failed drain. The next drain begins with them. Executed ones are no-ops (zeros).
     pub fn pending(&self) -> &[WorkItem] {
         &self.pending
     }
 
-    /// Limits the memory that slices may take from now on, as [`Config::budget`] does.
+    /// Sets the memory budget of further slices, as [`Config::budget`].
     pub fn set_budget(&mut self, bytes: u64) {
         self.config.budget = bytes;
-        // Without a budget, room for hits is kept from slice to slice.
+        // Without a budget, the hit buffer is kept across slices.
         if let Ok(empty) = self.hits[1].slice(0..0) {
             self.hits[0] = empty;
         }
     }
 
-    /// By what other threads can cancel drains.
+    /// Returns a handle with which other threads can cancel drains.
     pub fn canceller(&self) -> Canceller {
         Canceller(self.cancelled.clone())
     }
 
-    /// Executes as many items as are in the queue, unless what is left belongs to tenants that have had their time, somebody cancels, or the
-    /// report is [full](Report::MOST_ENTRIES). So a drain ends, and what it tells takes bounded memory, even if producers never pause. What
-    /// comes while it is at work may be executed before what is less urgent, which then waits for the next drain.
+    /// Executes as many items as are queued at the start. Ends earlier if the time quotas of tenants with items are used up, on
+    /// cancellation, or if the report is [full](Report::MOST_ENTRIES). A drain therefore terminates, with a report of bounded size, even if
+    /// producers never pause. Items that are enqueued meanwhile may overtake less urgent ones, which then wait for the next drain.
     ///
-    /// Where there is too little memory for a slice, its items are executed in smaller ones, and one whose hits alone take too much fails.
+    /// A slice that exceeds the available memory is executed in smaller parts; an item whose hits alone exceed it fails.
     ///
     /// # Errors
-    /// The device was lost, or it or the budget lacks something. An item that cannot be executed is no error of this function. What was
-    /// done before the error is in the next report. [`Error::DeviceLost`] lists the items that are not known to be done, of those that
-    /// were taken from the queue.
+    /// The device was lost, or memory or budget do not suffice. A failed item is not an error of this function. Results before the error
+    /// are in the next report. [`Error::DeviceLost`] lists the items that were taken from the queue and did not complete.
     pub fn drain(&mut self) -> Result<Report, Error> {
         self.drain_until(Report::MOST_ENTRIES)
     }
 
-    /// Ends when so many failures and hits are reported.
+    /// Drains until `entries` failures and hits are reported.
     fn drain_until(&mut self, entries: usize) -> Result<Report, Error> {
         let start = self.config.clock.now();
         let mut report = std::mem::take(&mut self.unreported);
@@ -451,7 +450,7 @@ impl Session {
         report.elapsed = report.elapsed.saturating_add(self.config.clock.now().duration_since(start));
         match result {
             Ok(()) => {
-                // A drain that fails does not use up the request to cancel.
+                // A failed drain leaves a cancellation to the next one.
                 report.cancelled = self.cancelled.swap(false, Relaxed);
                 Ok(report)
             }
@@ -471,7 +470,7 @@ impl Session {
 
     fn slices(&mut self, report: &mut Report, entries: usize) -> Result<(), Error> {
         self.is_restored()?;
-        // What comes later is for the next one.
+        // Bounds the drain by the number of items at its start.
         let last = report.items.saturating_add((self.pending.len() + self.queues.queued()) as u64);
         while !self.cancelled.load(Relaxed)
             && report.items < last
@@ -485,14 +484,14 @@ impl Session {
                     return Ok(());
                 };
                 self.tenant = tenant;
-                self.portion = self.pending.len();
+                self.cut = self.pending.len();
                 if let Some(journal) = &mut self.journal {
                     journal.begin(&self.pending);
                 }
                 self.waited.add(&counted)?;
             }
             let (items, failures, hits, start) =
-                (self.portion, report.failures.len(), report.hits.len(), self.config.clock.now());
+                (self.cut, report.failures.len(), report.hits.len(), self.config.clock.now());
             let result = match self.slice(report) {
                 Ok(()) => {
                     self.tune_slice(items, self.config.clock.now().duration_since(start));
@@ -513,20 +512,20 @@ impl Session {
         Ok(())
     }
 
-    /// The items of a slice are done.
+    /// Completes the executed prefix of a slice.
     fn finish_slice(&mut self, report: &mut Report) -> Result<(), Error> {
-        report.items += self.portion as u64;
-        count(&mut self.done, self.portion as u64, "items")?;
+        report.items += self.cut as u64;
+        count(&mut self.done, self.cut as u64, "items")?;
         if let Some(journal) = &mut self.journal {
-            self.pending[..self.portion].fill(WorkItem::default());
+            self.pending[..self.cut].fill(WorkItem::default());
             journal.settle(self.tenant, &self.pending);
-            journal.advance(self.portion);
+            journal.advance(self.cut);
         }
-        self.pending.drain(..self.portion);
+        self.pending.drain(..self.cut);
         let settled = self.duplicates.partition_point(|(twin, _)| *twin < self.done);
         self.duplicates.drain(..settled);
-        // What was cut for want of memory grows again.
-        self.portion = (self.portion + self.portion.div_ceil(4)).min(self.pending.len());
+        // A cut that memory shortage made shorter grows again.
+        self.cut = (self.cut + self.cut.div_ceil(4)).min(self.pending.len());
         if !self.pending.is_empty() {
             return Ok(());
         }
@@ -542,16 +541,16 @@ impl Session {
         }
     }
 
-    /// Some items of a slice are left, for another try or for another drain: there is an error then.
+    /// Requeues the rest of a slice after an error. Retries with a shorter cut if memory is short; returns errors that end the drain.
     fn put_back(&mut self, error: Error, report: &mut Report) -> Result<(), Error> {
-        let live = || (0..).zip(&self.pending[..self.portion]).filter(|(_, item)| **item != WorkItem::default());
+        let live = || (0..).zip(&self.pending[..self.cut]).filter(|(_, item)| **item != WorkItem::default());
         let left = live().count().saturating_sub(self.unread.len());
         let first = live().next().map(|(position, _)| position);
         self.waited.requeue(left as u64)?;
         match (error, first) {
             (Error::Driver(DriverError::Cancelled), _) => Ok(()),
             (Error::Driver(DriverError::OutOfMemory { .. }), Some(_)) if left > 1 => {
-                self.portion = self.portion.div_ceil(2);
+                self.cut = self.cut.div_ceil(2);
                 report.cuts += 1;
                 Ok(())
             }
@@ -567,7 +566,7 @@ impl Session {
         }
     }
 
-    /// Keeps the contents of the arena, so that the journal has less to repeat. A session without a journal has no use for it.
+    /// Takes a checkpoint of the arena, which truncates the journal. No-op without a journal.
     ///
     /// # Errors
     /// The device was lost.
@@ -580,7 +579,7 @@ impl Session {
         }
     }
 
-    /// Has items done that have run, before anything else happens to their memory. What became of them is in the next report.
+    /// Settles executed items before their memory is accessed: reads their fault records, for the next report, and journals them.
     pub(super) fn settle_unread(&mut self) -> Result<(), DriverError> {
         if !self.are_faults_unread {
             return Ok(());
@@ -597,29 +596,29 @@ impl Session {
         result
     }
 
-    /// Resumes on another device after the loss of this one: restores the arena from the last checkpoint and replays the journal, without
-    /// reporting it again. The next drain begins with the items that were not known to be done. A cancel during the replay ends that drain.
+    /// Resumes on another device after a device loss: restores the arena from the last checkpoint and replays the journal, without
+    /// reporting it again. The next drain begins with the items that did not complete. A cancellation during the replay ends that drain.
     ///
     /// # Errors
-    /// There is no journal, or the device cannot do what the session needs: it refuses an operation that was executed before, or does not
-    /// complete an item that was complete before. Until it succeeds, on this device or another one, the arena cannot be used.
+    /// There is no journal, or the device refuses an operation that was executed before, or does not complete an item that was complete
+    /// before. The arena cannot be used until a resume succeeds, on this device or another one.
     pub fn resume(&mut self, device: &Device) -> Result<(), Error> {
         let Some(journal) = self.journal.take() else {
             let (needed, available) = ("a journal to resume from".into(), "a session without one".into());
             return Err(DriverError::Unsupported { needed, available }.into());
         };
-        self.is_torn = true;
-        // Cancellers mean drains: they keep their flag, and the replay does not see it.
+        self.needs_restore = true;
+        // Cancellers apply to drains: the replay uses another flag.
         let cancelled = std::mem::take(&mut self.cancelled);
         let result = self.replay(device, &journal);
         self.cancelled = cancelled;
         self.journal = Some(journal);
-        self.is_torn = result.is_err();
+        self.needs_restore = result.is_err();
         result
     }
 
     fn replay(&mut self, device: &Device, journal: &Journal) -> Result<(), Error> {
-        // All old memory is given back first, in case the device is the same one.
+        // All old memory is freed first, in case the device is the same one.
         let hit_count = device.allocate(Element::U32, 1)?;
         let empty = hit_count.slice(0..0)?;
         self.arena.release(&empty);
@@ -641,30 +640,30 @@ impl Session {
                     let words = (bytes.len() / 4) as u32;
                     self.arena.buffer(*segment).slice(*first..first + words)?.write(bytes)?;
                 }
-                Entry::Items(tenant, items) => self.repeat(*tenant, items)?,
+                Entry::Items(tenant, items) => self.replay_items(*tenant, items)?,
             }
         }
         Ok(())
     }
 
-    /// Executes items whose report was given.
-    fn repeat(&mut self, tenant: u32, items: &[Executed]) -> Result<(), Error> {
-        // What reports hits writes nothing else.
+    /// Replays items of a tenant.
+    fn replay_items(&mut self, tenant: u32, items: &[Executed]) -> Result<(), Error> {
+        // Operations that report hits write no memory.
         let is_silent = |executed: &&Executed| {
             let op = self.ops.get(executed.item.op_handle.wrapping_sub(1) as usize);
             op.is_none_or(|op| !op.reports)
         };
         let items: Vec<Executed> = items.iter().filter(is_silent).copied().collect();
-        let portion = std::mem::replace(&mut self.portion, items.len());
+        let cut = std::mem::replace(&mut self.cut, items.len());
         let pending = std::mem::replace(&mut self.pending, items.iter().map(|executed| executed.item).collect());
         let pending_of = std::mem::replace(&mut self.tenant, tenant);
         let duplicates = std::mem::take(&mut self.duplicates);
-        let result = self.repeat_pending(&items);
-        (self.portion, self.pending, self.tenant, self.duplicates) = (portion, pending, pending_of, duplicates);
+        let result = self.replay_pending(&items);
+        (self.cut, self.pending, self.tenant, self.duplicates) = (cut, pending, pending_of, duplicates);
         result
     }
 
-    fn repeat_pending(&mut self, items: &[Executed]) -> Result<(), Error> {
+    fn replay_pending(&mut self, items: &[Executed]) -> Result<(), Error> {
         while !self.pending.is_empty() {
             let mut report = Report::default();
             let result = self.slice(&mut report);
@@ -675,15 +674,15 @@ impl Session {
             }
             match result {
                 Ok(()) => {
-                    self.pending.drain(..self.portion);
-                    self.portion = self.portion.min(self.pending.len());
-                    // Numbers of the items that are left begin anew.
+                    self.pending.drain(..self.cut);
+                    self.cut = self.cut.min(self.pending.len());
+                    // `done` does not advance in a replay, so the rest reuses these sequence numbers.
                     self.duplicates.clear();
                 }
-                // The watchdog ended an item, as it did before, or an operation was refused.
+                // The watchdog stopped an item, as before, or an operation was refused.
                 Err(Error::Driver(DriverError::Cancelled)) => {}
-                Err(Error::Driver(DriverError::OutOfMemory { .. })) if self.portion > 1 => {
-                    self.portion = self.portion.div_ceil(2);
+                Err(Error::Driver(DriverError::OutOfMemory { .. })) if self.cut > 1 => {
+                    self.cut = self.cut.div_ceil(2);
                 }
                 Err(error) => return Err(error),
             }
@@ -691,7 +690,7 @@ impl Session {
         Ok(())
     }
 
-    /// Checks that a failure of a replayed item happened before, too: otherwise its effects are missing.
+    /// Checks that a replayed item failed in the original execution, too: otherwise its effects would be missing.
     fn compare_failure(&self, failed: &Failed, was_cut_short: bool) -> Result<(), DriverError> {
         let op = self.ops.get(failed.item.op_handle.wrapping_sub(1) as usize);
         let stopped = |outcome: String| {
@@ -702,19 +701,19 @@ impl Session {
             Failure::Refused => Err(op.and_then(|op| op.refusal.clone()).unwrap_or(DriverError::Cancelled)),
             Failure::Unfinished(outcome) if !was_cut_short => stopped(outcome.to_string()),
             Failure::Stuck { .. } if !was_cut_short => stopped("it was stuck when an item was replayed".into()),
-            // These depend on the item alone.
+            // The other failures are determined by the item.
             _ => Ok(()),
         }
     }
 
-    /// Takes no more items, executes those that were accepted, however long it takes, and gives those back that it could not.
+    /// Closes the queues, drains them without time quotas, and returns the items that did not complete.
     pub fn shutdown(mut self) -> Shutdown {
         self.queues.close();
         let (report, error) = match self.drain_until(usize::MAX) {
             Ok(report) => (report, None),
             Err(error) => (std::mem::take(&mut self.unreported), Some(error)),
         };
-        // Of these it is only not known whether they failed.
+        // These were executed; only their fault records are unread.
         self.unread.iter().for_each(|&position| self.pending[position as usize] = WorkItem::default());
         let mut left: Vec<WorkItem> = self.pending.drain(..).filter(|item| *item != WorkItem::default()).collect();
         for ring in self.queues.all() {
@@ -724,13 +723,13 @@ impl Session {
     }
 }
 
-/// Cancels drains of a session.
+/// Handle to cancel drains of a session.
 #[derive(Clone, Debug)]
 pub struct Canceller(Arc<AtomicBool>);
 
 impl Canceller {
-    /// Ends the drain that is going on, or the next one. What it has begun with is finished first, which is a slice, or with a watchdog
-    /// an item for each worker. Everything else stays in the queue, or is pending, for the drain after.
+    /// Ends the current drain, or the next one, after the current slice, or with a watchdog after the current item of each worker. The
+    /// other items stay in the queue, or pending.
     pub fn cancel(&self) {
         self.0.store(true, Relaxed);
     }
@@ -742,7 +741,7 @@ mod tests {
     use crate::megakernel::priority::Reason;
 
     #[test]
-    fn the_largest_class_of_a_size_is_the_last_class_up_to_it() {
+    fn largest_class_matches_a_linear_search() {
         let mut last = 0;
         for bytes in 0..1 << 14 {
             if Buffer::size_class(bytes) == Some(bytes) {
@@ -758,7 +757,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_are_nearly_full_end_a_drain_and_are_in_its_report() {
+    fn nearly_full_counters_end_a_drain_and_are_reported() {
         let device = Device::open(&vyre_driver::Oracle::default()).unwrap();
         let mut session = Session::new(&device, Config { slice: 2, ..Config::default() }).unwrap();
         assert_eq!(session.submit(&[WorkItem { op_handle: 99, ..WorkItem::default() }; 4]), Pushed::All);

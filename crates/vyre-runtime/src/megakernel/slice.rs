@@ -1,4 +1,4 @@
-//! A slice of the queue: what its items name, what they wait for, and which kernels they are for.
+//! Planning of a slice: handle resolution, pruning, hazards, windows and assignment to kernels.
 
 use std::time::Instant;
 
@@ -23,22 +23,22 @@ use crate::Error;
 #[derive(Default)]
 pub(super) struct PruningEstimate {
     slices: u64,
-    /// Nanoseconds to compare an item with the others.
+    /// Nanoseconds to check an item for redundancy.
     pruning_ns: f64,
     /// Nanoseconds to execute an item.
     executing_ns: f64,
-    /// Part of the items that were redundant.
+    /// Fraction of redundant items.
     pruned_part: f64,
 }
 
 impl PruningEstimate {
-    /// Returns whether to prune the next slice. Every 16th slice explores, whatever the estimate.
+    /// Returns true if the next slice is to be pruned. Every 16th slice explores, whatever the estimate.
     fn pays(&self) -> bool {
         self.slices.is_multiple_of(16) || self.pruned_part * self.executing_ns > self.pruning_ns
     }
 }
 
-/// Nanoseconds for an item of a slice with dependencies, by how the items are ordered; 0 before the first measurement.
+/// Nanoseconds per item of slices with dependencies, for each synchronization; 0 before the first measurement.
 #[derive(Default)]
 pub(super) struct OrderEstimate {
     slices: u64,
@@ -47,7 +47,7 @@ pub(super) struct OrderEstimate {
 }
 
 impl OrderEstimate {
-    /// Returns whether to order the next slice by dependency counters instead of barriers. Every 16th slice explores the slower one.
+    /// Returns true if the next slice is to use dependency counters instead of barriers. Every 16th slice explores the slower one.
     fn do_counters_pay(&mut self) -> bool {
         self.slices += 1;
         (self.counters_ns < self.barriers_ns) != self.slices.is_multiple_of(16)
@@ -58,28 +58,28 @@ fn update(known: &mut f64, measured: f64) {
     *known = if *known == 0.0 { measured } else { 0.75 * *known + 0.25 * measured };
 }
 
-/// An item whose handles are looked up.
+/// An item with resolved handles.
 #[derive(Clone, Copy)]
 pub(super) struct Resolved {
     pub(super) item: WorkItem,
-    /// Its position in the slice.
+    /// Position in the slice.
     pub(super) position: u32,
-    /// Twice the number of its operation, and one more if it has many elements.
+    /// 2 × number of the operation, plus 1 if it has more than [`FEW`] elements.
     pub(super) bucket: u32,
-    pub(super) places: [Place; 3],
+    pub(super) operands: [WordRange; 3],
 }
 
-/// Words of the segment that an operation uses.
+/// Words of a segment.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Place {
+pub(super) struct WordRange {
     pub(super) first: u32,
     pub(super) length: u32,
 }
 
-/// Items of so few elements get an invocation each.
+/// Maximum elements of an item that is executed by a single invocation.
 pub(super) const FEW: u32 = 8;
 
-/// An operation is hot after so many items.
+/// Executed items from which an operation is hot.
 const HOT: u64 = 64;
 
 impl Resolved {
@@ -91,43 +91,45 @@ impl Resolved {
         self.bucket / 2
     }
 
-    /// What one of its handles is called.
+    /// Returns one of its handles.
     pub(super) fn handle(&self, handle: usize) -> u32 {
         [self.item.input_handle, self.item.output_handle, self.item.param][handle]
     }
 
-    /// How many words one of its handles names.
+    /// Returns the length of one of its operands.
     pub(super) fn length(&self, handle: usize) -> u32 {
-        self.places[handle].length
+        self.operands[handle].length
     }
 }
 
-/// The bucket of an item, and what its handles name.
+/// Resolves the handles of an item, and returns its bucket and operands.
 #[inline]
-fn places(
+fn resolve_operands(
     item: WorkItem,
     tenant: u32,
     ops: &[Op],
     arena: &Arena,
     is_watched: bool,
-) -> Result<(u32, [Place; 3]), Failure> {
+) -> Result<(u32, [WordRange; 3]), Failure> {
     let number = item.op_handle.wrapping_sub(1);
     let op = ops.get(number as usize).ok_or(Failure::UnknownOp)?;
     if op.refusal.is_some() {
         return Err(Failure::Refused);
     }
     let handles = [item.input_handle, item.output_handle, item.param];
-    let mut places = [Place::default(); 3];
-    for ((place, view), handle) in places.iter_mut().zip(&op.views).zip(handles) {
+    let mut operands = [WordRange::default(); 3];
+    for ((operand, view), handle) in operands.iter_mut().zip(&op.views).zip(handles) {
         let Some(view) = view else { continue };
         match arena.get(handle) {
             Some(part) if part.owner != tenant => return Err(Failure::ForeignHandle),
-            Some(Part { segment, first, length, .. }) if segment == view.segment => *place = Place { first, length },
+            Some(Part { segment, first, length, .. }) if segment == view.segment => {
+                *operand = WordRange { first, length };
+            }
             _ => return Err(Failure::UnknownHandle),
         }
     }
     if !op.elementwise {
-        // Two views of the same memory must not see each other's writes.
+        // Operands that alias and are written would be a race between invocations.
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
             if let (Some(a), Some(b)) = (&op.views[one], &op.views[other])
                 && handles[one] == handles[other]
@@ -137,12 +139,13 @@ fn places(
             }
         }
     }
-    // Neighbours of an invocation that does not end would not get on, so what may be stuck has a workgroup of its own if that matters.
-    let many = places[op.body.extent.handle].length > FEW || (is_watched && op.body.facts.faults);
-    Ok((2 * number + u32::from(many), places))
+    // An invocation that does not terminate blocks the items of its whole workgroup, so with a watchdog, items that may loop forever get a
+    // workgroup each.
+    let many = operands[op.body.extent.handle].length > FEW || (is_watched && op.body.facts.faults);
+    Ok((2 * number + u32::from(many), operands))
 }
 
-/// What the topology was chosen from.
+/// Formats the evidence of the topology.
 fn why_topology(recommendation: &Recommendation) -> String {
     let evidence = &recommendation.topology_evidence;
     let density = f64::from(evidence.frontier_density_bps) / 100.0;
@@ -155,7 +158,7 @@ fn why_topology(recommendation: &Recommendation) -> String {
 }
 
 impl Session {
-    /// Executes the items that are pending.
+    /// Plans and executes the current cut of the pending items.
     pub(super) fn slice(&mut self, report: &mut Report) -> Result<(), Error> {
         self.fits_budget()?;
         let (start, begun) = (self.config.clock.now(), Instant::now());
@@ -219,7 +222,7 @@ impl Session {
         if let Some(key) = counted {
             self.fill_counted(key, &resolved);
         } else if self.windows.dependencies.is_empty() && self.config.budget == 0 {
-            // Nothing waits for anything, and there is no limit: the plan is one group of everything.
+            // Without dependencies and budget, the plan is a single group.
             self.group(self.windows.units.clone(), &resolved, &launching, report)?;
         } else {
             let units = self.windows.units.iter();
@@ -230,7 +233,7 @@ impl Session {
                 let units = group.iter().map(|&wave| self.windows.units[wave]).collect();
                 self.group(units, &resolved, &launching, report)?;
                 if self.config.budget != 0 {
-                    // There is room for the columns of one group, not of all.
+                    // The budget has room for the columns of one group only.
                     self.run(&launching, false, report)?;
                 }
             }
@@ -249,7 +252,7 @@ impl Session {
         Ok(())
     }
 
-    /// Appends a group of units, which do not depend on each other, to the batch.
+    /// Appends a group of independent units to the batch.
     fn group(
         &mut self,
         mut units: Vec<Unit>,
@@ -264,7 +267,7 @@ impl Session {
         }
         self.fill(launching, items, &units);
         if !reporting.is_empty() {
-            // What reports hits may have to run again, alone, and before anybody changes what it reads.
+            // A reporting unit may have to be rerun, so it gets a batch of its own, before later units overwrite its inputs.
             self.run(launching, false, report)?;
             self.fill(launching, items, &reporting);
             self.batch.reports = true;
@@ -273,12 +276,12 @@ impl Session {
         Ok(())
     }
 
-    /// The slice has items of operations that report hits.
+    /// Returns true if the slice has items of reporting operations.
     fn reports(&self) -> bool {
         self.ops.iter().zip(self.mix.chunks(2)).any(|(op, mix)| op.reports && mix != [0; 2])
     }
 
-    /// Prunes redundant items, and returns how many there were.
+    /// Prunes redundant items, and returns their number.
     fn prune(&mut self, resolved: &mut Vec<Resolved>) -> Result<u64, Error> {
         let start = self.config.clock.now();
         let items: Vec<WorkItem> = resolved.iter().map(|item| item.item).collect();
@@ -308,7 +311,7 @@ impl Session {
         Ok(pruned.redundant_pairs.len() as u64)
     }
 
-    /// An item is done that has changed nothing, so that it need not be repeated either.
+    /// Replaces an item that has no effects by a no-op, also in the journal.
     pub(super) fn leave_out(&mut self, position: usize) {
         self.pending[position] = WorkItem::default();
         if let Some(journal) = &mut self.journal {
@@ -316,7 +319,7 @@ impl Session {
         }
     }
 
-    /// Asks the policy how to launch items.
+    /// Requests a recommendation of the policy.
     fn recommend(&mut self, items: usize, report: &Report) -> Result<Recommendation, Error> {
         let capabilities = self.device.capabilities();
         let (mut hot, mut reporting) = (0, 0);
@@ -332,13 +335,13 @@ impl Session {
             hot_opcode_count: hot,
             hot_window_count: self.windows.hot,
             max_priority_age: u32::try_from(self.waited.oldest_age).unwrap_or(u32::MAX),
-            // Also those of drains before that failed.
+            // Includes requeues of earlier, failed drains.
             requeue_count: self.waited.requeues.saturating_add(report.priority.requeues),
             resident_device_bytes: self.resident(),
             device_memory_budget_bytes: self.config.budget,
             ..Request::direct(u32::try_from(items).unwrap_or(u32::MAX), 0, capabilities.max_workgroup_size[0])
         };
-        // Only what reports hits needs room for them.
+        // Only reporting operations need a hit buffer.
         self.lacks_room_for_hits = reporting > 0;
         let hits = match reporting {
             0 => 1,
@@ -346,7 +349,7 @@ impl Session {
                 let most = self.most_hits();
                 let wanted = match self.config.policy.recommend(&Request { queue_len: reporting, ..request }) {
                     Ok(recommendation) => recommendation.hit_capacity,
-                    // A single item may take what there is: only running it tells how much it needs.
+                    // The hits of a single item are only known after it has run, so it gets all free memory.
                     Err(Error::Driver(DriverError::OutOfMemory { .. })) if items == 1 => {
                         let free = self.config.budget.saturating_sub(self.resident());
                         let hits = free / u64::from(self.config.policy.scratch_bytes_per_hit.max(1));
@@ -366,13 +369,13 @@ impl Session {
         Ok(recommendation)
     }
 
-    /// Memory of a unit while it runs: its columns.
+    /// Returns the memory of a unit: its columns.
     fn wave(&self, launching: &Launching, items: &[Resolved], unit: &Unit) -> Wave {
         let columns = &self.kernels.get(self.key(launching, items, unit)).columns;
         Wave { frontier_bytes: 4 * columns.len() as u64, ..Wave::default() }
     }
 
-    /// Most hits that the budget has room for, beside the columns of one unit.
+    /// Returns the maximum hit capacity within the budget, besides the columns of one unit.
     fn most_hits(&self) -> u32 {
         let hits = match self.config.budget {
             0 => u64::MAX,
@@ -381,7 +384,7 @@ impl Session {
         u32::try_from(hits).unwrap_or(u32::MAX)
     }
 
-    /// Most bytes of the columns of a batch, beside this many hits if the slice reports any.
+    /// Returns the maximum size of the columns of a batch within the budget, besides `hits` hits if the slice reports any.
     fn room_for_columns(&self, hits: u32) -> u64 {
         let hits = if self.reports() { allocated(hits.into()) } else { 0 };
         match self.config.budget {
@@ -390,18 +393,18 @@ impl Session {
         }
     }
 
-    /// Looks up what items name. Those of zeros are nothing, and those that name nothing fail.
+    /// Resolves the handles of items. No-ops are skipped, and invalid items fail.
     fn resolve(&mut self, resolved: &mut Vec<Resolved>, report: &mut Report) {
         resolved.clear();
-        resolved.reserve(self.portion);
-        for position in 0..self.portion {
+        resolved.reserve(self.cut);
+        for position in 0..self.cut {
             let item = self.pending[position];
             if item == WorkItem::default() {
                 continue;
             }
-            match places(item, self.tenant, &self.ops, &self.arena, self.watch.is_some()) {
-                Ok((bucket, places)) => {
-                    resolved.push(Resolved { item, position: position as u32, bucket, places });
+            match resolve_operands(item, self.tenant, &self.ops, &self.arena, self.watch.is_some()) {
+                Ok((bucket, operands)) => {
+                    resolved.push(Resolved { item, position: position as u32, bucket, operands });
                 }
                 Err(why) => {
                     self.fail(position as u32, &why, &mut report.failures);
@@ -411,7 +414,7 @@ impl Session {
         }
     }
 
-    /// The kernel whose workers wait for the items of a slice one by one, if that is possible, and pays.
+    /// Returns the ready-queue kernel, if the slice can use one and it is estimated to be faster than barriers.
     fn ready_queue_kernel(&mut self, items: &[Resolved], width: u32) -> Option<Key> {
         let possible = self.device.capabilities().independent_groups
             && self.config.order != Order::Barriers
@@ -430,8 +433,7 @@ impl Session {
         (is_there && pays).then_some(key)
     }
 
-    /// Decides which kernels items of each operation are for, with few elements and with many. What has no kernel of its own yet is
-    /// interpreted.
+    /// Assigns a kernel to each bucket. Operations without a compiled kernel are interpreted.
     fn buckets(&mut self, compiles: bool, width: u32) -> Result<Vec<Key>, DriverError> {
         let mut buckets = Vec::with_capacity(self.mix.len());
         for (number, op) in (0..).zip(&self.ops) {
@@ -443,7 +445,7 @@ impl Session {
                 let all = Key { runs: Runs::All, ..*key };
                 let taken = (0..).zip(&self.ops).filter(|(_, op)| all.takes(&op.body) && op.refusal.is_none());
                 let bodies: Vec<(u32, &Body)> = taken.map(|(number, op)| (number, &op.body)).collect();
-                // What is too much together is compiled by itself.
+                // If the interpreter cannot be compiled, the operation gets a kernel of its own.
                 match self.kernels.require(all, &bodies) {
                     Ok(()) => *key = all,
                     Err(_) => {
