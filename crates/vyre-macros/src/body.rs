@@ -1,7 +1,7 @@
-//! Statements and expressions, as calls of the builder.
+//! Translation of statements and expressions to builder calls.
 //!
-//! Rust's own scopes do most of the work: a name of the source is the same name in the builder version, bound to a value, a
-//! variable, a uniform or an object. Only which of these it is must be known here.
+//! Scopes are those of Rust: a name of the source is the same name in the builder version, bound to a value, variable, uniform or object.
+//! The translation tracks only its [`Kind`].
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -18,15 +18,15 @@ use crate::flow::{FUNCTION, Loop, diverges, label, mentions};
 use crate::record;
 use crate::signature::Slice;
 
-/// What a name of the body is.
+/// Kind of a name in the body.
 #[derive(Clone)]
 pub(crate) enum Kind {
     Value,
     Variable,
     Uniform,
-    /// A const parameter, whose value on the device has [another name](constant_name): a pattern cannot shadow it.
+    /// A const parameter, whose builder value has [another name](constant_name), because a pattern cannot shadow it.
     Constant,
-    /// A slice or an array. Elements of `narrow` ones have fewer bits than a value.
+    /// A slice or an array; `narrow` if its elements have 8 or 16 bits.
     Object {
         element: Box<Type>,
         mutable: bool,
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     },
 }
 
-/// The type of a value on the device.
+/// Type of a value in the builder version.
 pub(crate) fn device_type(ty: &Type) -> syn::Result<TokenStream> {
     let name = match ty {
         Type::Path(path) if path.qself.is_none() => path.path.segments.last().map(|last| last.ident.to_string()),
@@ -46,18 +46,18 @@ pub(crate) fn device_type(ty: &Type) -> syn::Result<TokenStream> {
         Some("usize") => return Ok(quote_spanned!(ty.span() => u32)),
         Some("isize") => return Ok(quote_spanned!(ty.span() => i32)),
         Some("u8" | "i8" | "u16" | "i16") => {
-            "values of 8 and 16 bits are only in slices: compute with `u32` or `i32`, and cast where you store"
+            "integers of 8 and 16 bits are only supported as elements of slices: compute with `u32` or `i32`, and cast when storing"
         }
-        Some("i128" | "u128") => "the widest integers of a device are `i64` and `u64`",
-        Some("char" | "str" | "String") => "there is no text on a device: use `u32`",
-        Some("Vec") => "there is no `Vec` on a device: use a slice parameter, or a local array `[T; N]`",
+        Some("i128" | "u128") => "128-bit integers are not supported in kernels: use `i64` or `u64`",
+        Some("char" | "str" | "String") => "strings and chars are not supported in kernels: use `u32`",
+        Some("Vec") => "`Vec` is not supported in kernels: use a slice parameter, or a local array `[T; N]`",
         _ if matches!(ty, Type::Path(_)) => return Ok(ty.to_token_stream()),
-        _ => "this is not the type of a value: values are scalars such as `f32`, `u32`, `usize` and `bool`",
+        _ => "this type is not supported for values in kernels: use a scalar such as `f32`, `u32`, `usize` or `bool`",
     };
     Err(syn::Error::new(ty.span(), message))
 }
 
-/// The body as plain Rust: what is shared is an ordinary array there.
+/// The body of the plain version, where `#[shared]` arrays are local arrays.
 pub(crate) fn plain(block: &Block) -> TokenStream {
     let statements = block.stmts.iter().map(|statement| match statement {
         Stmt::Local(local) if is_shared(local) => {
@@ -74,23 +74,23 @@ fn is_shared(local: &Local) -> bool {
     local.attrs.iter().any(|attribute| attribute.path().is_ident("shared"))
 }
 
-/// The translation of one body.
+/// Translation of a body.
 pub(crate) struct Body {
     pub(crate) scopes: Vec<(Ident, Kind)>,
-    /// Whether invocations work together, so that one after the other would be something else.
+    /// True if the body has barriers or subgroup operations, which `host` cannot run.
     collective: bool,
-    /// The functions that are called.
+    /// Called functions.
     called: Vec<Path>,
-    /// The function, if it is one that kernels call.
+    /// Name of the function, if it is inline.
     inline: Option<Ident>,
-    /// The loops that are open.
+    /// Enclosing loops.
     pub(crate) loops: Vec<Loop>,
-    /// How many blocks are open.
+    /// Nesting depth of blocks.
     depth: usize,
     error: Option<syn::Error>,
 }
 
-/// Methods of numbers that the builder has by the same names. Those that Rust does not have are in `vyre::host`.
+/// Methods of numbers with the same name in the builder. `vyre::host` defines those that Rust does not have.
 #[rustfmt::skip]
 const METHODS: &[&str] = &[
     "abs", "acos", "acosh", "add_u8x4", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "clamp", "copysign",
@@ -103,32 +103,32 @@ const METHODS: &[&str] = &[
     "unpack_unorm16", "unpack_unorm8",
 ];
 
-/// Methods of numbers that the builder calls otherwise. Operators wrap; their traits are in scope.
+/// Methods of numbers with another name in the builder. Operators wrap; their traits are in scope.
 #[rustfmt::skip]
 const RENAMED: &[(&str, &str)] = &[
     ("ln", "log"), ("mul_add", "fma"), ("powf", "pow"), ("round_ties_even", "round"), ("wrapping_add", "add"),
     ("wrapping_mul", "mul"), ("wrapping_neg", "neg"), ("wrapping_sub", "sub"),
 ];
 
-/// What the builder calls a method of numbers.
+/// Builder name of a method of numbers.
 fn method_name(name: &str) -> Option<&str> {
     let renamed = RENAMED.iter().find(|(known, _)| *known == name).map(|(_, method)| *method);
     renamed.or(METHODS.contains(&name).then_some(name))
 }
 
-/// Methods that are missing, and what to write instead.
+/// Unsupported methods, with their replacements.
 const MISSING: &[(&str, &str)] = &[
     ("round", "write `round_ties_even`: devices round halves to even"),
     ("powi", "write `powf`, or multiply"),
     ("log", "write `ln` or `log2`"),
     ("saturating_sub", "of unsigned numbers, write `a.max(b) - b`"),
-    ("unwrap", "there are no `Option`s on a device"),
+    ("unwrap", "`Option` is not supported in kernels"),
     ("iter", "write `for i in 0..x.len()`"),
-    ("get", "write `x[i]`: outside of the slice it is 0"),
+    ("get", "write `x[i]`, which is 0 out of bounds"),
     ("swap", "write both stores, with a `let` for the first value"),
 ];
 
-/// Methods of atomic elements, and what the builder calls them.
+/// Methods of atomic elements, with their builder name and number of arguments.
 #[rustfmt::skip]
 const ATOMIC: &[(&str, &str, usize)] = &[
     ("load", "load", 0), ("store", "store", 1), ("fetch_add", "add", 1), ("fetch_sub", "sub", 1),
@@ -136,14 +136,14 @@ const ATOMIC: &[(&str, &str, usize)] = &[
     ("fetch_xor", "xor", 1), ("swap", "exchange", 1), ("compare_exchange", "compare_exchange", 2),
 ];
 
-/// Functions without arguments that give an index.
+/// Functions without arguments that return an index.
 const POSITIONS: &[&str] =
     &["global_index", "local_index", "group_index", "subgroup_size", "subgroup_id", "subgroup_lane"];
 
 /// Functions with `.x`, `.y` and `.z`.
 const AXES: &[&str] = &["global_id", "local_id", "group_id", "group_count", "group_size"];
 
-/// Functions of a value that invocations compute together, and how many arguments they take.
+/// Collective functions with their number of arguments.
 #[rustfmt::skip]
 const COLLECTIVE: &[(&str, usize)] = &[
     ("broadcast", 1), ("subgroup_add", 1), ("subgroup_mul", 1), ("subgroup_min", 1), ("subgroup_max", 1),
@@ -174,7 +174,7 @@ impl Body {
         self.scopes.push((name.clone(), kind));
     }
 
-    /// The builder version of a body, which gives a value or not.
+    /// Translates a body; `valued` if it has a result.
     pub(crate) fn translate(&mut self, block: &Block, valued: bool) -> syn::Result<TokenStream> {
         let tokens = if self.inline.is_some() && mentions("return", block.to_token_stream()) {
             self.function(block, valued)
@@ -211,7 +211,7 @@ impl Body {
 
     // Statements.
 
-    /// A block. One with a value gives that of its last expression.
+    /// Translates a block; `valued` if its last expression is its value.
     pub(crate) fn block(&mut self, block: &Block, valued: bool) -> TokenStream {
         let names = self.scopes.len();
         self.depth += 1;
@@ -223,7 +223,7 @@ impl Body {
                 Stmt::Expr(expr, None) if valued && last && !diverges(expr) => value = Some(self.value(expr)),
                 _ => statements.push(self.statement(statement)),
             }
-            // rustc warns of what follows, and the builder would not take it.
+            // Unreachable statements are dropped: rustc warns about them, and the builder rejects them.
             if matches!(statement, Stmt::Expr(expr, _) if diverges(expr)) {
                 break;
             }
@@ -237,7 +237,7 @@ impl Body {
         match statement {
             Stmt::Local(local) => self.local(local),
             Stmt::Item(item @ (Item::Const(_) | Item::Use(_))) => item.to_token_stream(),
-            Stmt::Item(item) => self.error(item.span(), "put this outside of the kernel"),
+            Stmt::Item(item) => self.error(item.span(), "items are not supported in kernels: move this out of the function"),
             Stmt::Expr(expr, _) => self.effect(expr),
             Stmt::Macro(statement) => self.macro_call(&statement.mac),
         }
@@ -257,7 +257,7 @@ impl Body {
         }
         let Some(init) = &local.init else {
             let Pat::Ident(name) = pattern else {
-                return self.error(span, "give it a value here");
+                return self.error(span, "initialize the variable here");
             };
             let ty = ty.map(|ty| self.ty(ty));
             let (ident, ty) = (&name.ident, ty.map(|ty| quote!(::<#ty>)));
@@ -266,7 +266,7 @@ impl Body {
             return quote_spanned!(span => let #ident = __k.unset #ty ().debug_name(#text););
         };
         if let Some((token, _)) = &init.diverge {
-            return self.error(token.span(), "there is no `let … else` on a device: use `if`");
+            return self.error(token.span(), "`let … else` is not supported in kernels: use `if`");
         }
         let name = match pattern {
             Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => name,
@@ -292,7 +292,7 @@ impl Body {
         } else {
             self.bind(ident, Kind::Value);
             let ty = ty.map(|ty| quote!(: ::vyre::build::Val<'_, #ty>));
-            // The parts of a tuple get their names where they are taken apart.
+            // The parts of a tuple are named where it is destructured.
             let is_tuple = matches!(strip(&init.expr), Expr::Tuple(_));
             let named = (!is_tuple).then(|| quote_spanned!(span => __k.debug_name(#text, #ident);));
             quote_spanned!(span => let #ident #ty = #value; #named)
@@ -313,7 +313,7 @@ impl Body {
         quote_spanned!(pattern.span() => let #names = #value; #(#bound)*)
     }
 
-    /// A pattern on the device. `bound` are its names, with `true` for those by `mut`, which are values at first.
+    /// Translates a pattern. `bound` collects its names, with `true` for `mut`, which become variables afterwards.
     fn part(&mut self, pattern: &Pat, bound: &mut Vec<(Ident, bool)>) -> TokenStream {
         match pattern {
             Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => {
@@ -331,7 +331,7 @@ impl Body {
                 let parts: Vec<_> = array.elems.iter().map(|part| self.part(part, bound)).collect();
                 quote_spanned!(pattern.span() => [#(#parts),*])
             }
-            _ => self.error(pattern.span(), "the parts of this pattern are names"),
+            _ => self.error(pattern.span(), "only names are supported in this pattern"),
         }
     }
 
@@ -342,11 +342,11 @@ impl Body {
             return self.error(ty.span(), example);
         };
         if let Some(init) = &local.init {
-            let message = "all invocations of the workgroup share it: it starts as zeros, and is filled by stores before a `workgroup_barrier()`";
+            let message = "a `#[shared]` array is zero-initialized: fill it by stores before a `workgroup_barrier()`";
             return self.error(init.expr.span(), message);
         }
         if self.depth > 1 || self.inline.is_some() {
-            return self.error(local.span(), "what a workgroup shares is declared at the top of the kernel");
+            return self.error(local.span(), "declare `#[shared]` arrays at the top of the kernel");
         }
         self.collective = true;
         self.object(&name.ident, &slice, if slice.atomic { "workgroup_atomic" } else { "workgroup" })
@@ -367,8 +367,8 @@ impl Body {
         let span = init.span();
         let fill = match init {
             Expr::Repeat(repeat) => {
-                // An invocation's arrays start as zeros; only in a loop, which a function may be called in, there can be
-                // something else from the trip before.
+                // Private arrays are zero-initialized; in a loop (an inline function may be called in one), they keep the values of the
+                // previous iteration.
                 let starts_so = self.loops.is_empty() && self.inline.is_none() && is_zero(&repeat.expr);
                 let value = self.stored(&repeat.expr, &slice.kind());
                 let length = &slice.length;
@@ -394,7 +394,7 @@ impl Body {
         quote!(#declaration #fill)
     }
 
-    /// An expression for what it does.
+    /// Translates an expression statement.
     pub(crate) fn effect(&mut self, expr: &Expr) -> TokenStream {
         let span = expr.span();
         match expr {
@@ -420,7 +420,7 @@ impl Body {
                 self.exit(span, Some(&Ident::new(FUNCTION, span)), "break_", exit.expr.as_deref())
             }
             Expr::Return(exit) => match &exit.expr {
-                Some(value) => self.error(value.span(), "a kernel returns nothing: write results to a `&mut` slice"),
+                Some(value) => self.error(value.span(), "a kernel cannot return a value: write results to a `&mut` slice"),
                 None => quote_spanned!(span => __k.return_();),
             },
             Expr::Assign(assign) if matches!(strip(&assign.right), Expr::Struct(_)) => self.put_record(assign),
@@ -467,7 +467,7 @@ impl Body {
         name_of(&index.expr).and_then(|name| self.kind(name)).cloned()
     }
 
-    /// Assigns to a variable or an element; `value` is given what it is now.
+    /// Translates an assignment to a variable or element; `value` takes the current value.
     fn assign(&mut self, place: &Expr, span: Span, value: impl FnOnce(TokenStream) -> TokenStream) -> TokenStream {
         if let Some((object, kind, field)) = self.field(place) {
             if let Some(error) = self.read_only(span, &object, &kind) {
@@ -482,8 +482,8 @@ impl Body {
                     let value = value(quote!(#path.get()));
                     quote_spanned!(span => #path.set(#value);)
                 }
-                Some(Kind::Object { .. }) => self.error(span, "arrays are assigned element by element"),
-                Some(Kind::Uniform) => self.error(span, "parameters do not change: copy it first, with `let mut`"),
+                Some(Kind::Object { .. }) => self.error(span, "assign arrays element by element: `a[i] = …;`"),
+                Some(Kind::Uniform) => self.error(span, "parameters are immutable: copy it first, with `let mut`"),
                 Some(Kind::Value | Kind::Constant) => self.error(span, "to change it, declare it with `let mut`"),
                 None => self.error(span, "only variables of the kernel can be assigned"),
             },
@@ -500,7 +500,7 @@ impl Body {
         }
     }
 
-    /// What is wrong with an assignment to an element.
+    /// Reports an assignment to an element of a read-only or atomic object.
     pub(crate) fn read_only(&mut self, span: Span, object: &Ident, kind: &Kind) -> Option<TokenStream> {
         match kind {
             Kind::Object { atomic: true, .. } => {
@@ -508,7 +508,7 @@ impl Body {
                 Some(self.error(span, message))
             }
             Kind::Object { mutable: false, .. } => {
-                Some(self.error(span, format!("`{object}` is only read: to store to it, take it as `&mut [T]`")))
+                Some(self.error(span, format!("`{object}` is read-only: declare the parameter as `&mut [T]`")))
             }
             _ => None,
         }
@@ -520,7 +520,7 @@ impl Body {
         {
             return Some((name.clone(), kind.clone()));
         }
-        self.error(expr.span(), "only slices and arrays have elements; two dimensions are `x[row * width + column]`");
+        self.error(expr.span(), "only slices and arrays can be indexed; in two dimensions, write `x[row * width + column]`");
         None
     }
 
@@ -529,7 +529,7 @@ impl Body {
         if !["print", "println"].iter().any(|name| call.path.is_ident(name)) {
             return self.error(
                 span,
-                "the only macro of a kernel is `print!`; an invocation that must fail calls `trap(code)`",
+                "the only macro in kernels is `print!`; to make the launch fail, call `trap(code)`",
             );
         }
         let parsed = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(call.tokens.clone());
@@ -538,7 +538,7 @@ impl Body {
             Err(error) => return self.error(error.span(), error),
         };
         let Some(Expr::Lit(ExprLit { lit: Lit::Str(format), .. })) = arguments.first() else {
-            return self.error(span, "begin with a text: `print!(\"{}\", x)`");
+            return self.error(span, "start with a format string: `print!(\"{}\", x)`");
         };
         let text = format.value();
         let braces = text.matches("{}").count();
@@ -555,7 +555,7 @@ impl Body {
 
     // Expressions.
 
-    /// An expression for its value.
+    /// Translates an expression to its value.
     pub(crate) fn value(&mut self, expr: &Expr) -> TokenStream {
         let span = expr.span();
         match expr {
@@ -588,7 +588,7 @@ impl Body {
                 }
                 Some(Kind::Constant) => constant_name(&path.path).to_token_stream(),
                 Some(Kind::Object { .. }) => {
-                    self.error(span, "a slice is no value: use an element of it, such as `x[i]`")
+                    self.error(span, "a slice is not a value: use an element, such as `x[i]`")
                 }
                 None => quote_spanned!(span => __k.lit(::vyre::__private::scalar(#path))),
             },
@@ -601,7 +601,7 @@ impl Body {
                     let (operator, value) = (unary.op, self.value(&unary.expr));
                     quote_spanned!(span => #operator (#value))
                 }
-                _ => self.error(span, "there are no pointers on a device: use `x[i]`"),
+                _ => self.error(span, "pointers are not supported in kernels: use `x[i]`"),
             },
             Expr::Binary(binary) => {
                 if compound(&binary.op).is_some() {
@@ -641,7 +641,7 @@ impl Body {
                 }
                 let message = match field.member {
                     Member::Named(_) => "only elements of slices have fields: write `x[i].field`",
-                    Member::Unnamed(_) => "name the parts of a tuple: `let (a, b) = …;`",
+                    Member::Unnamed(_) => "destructure the tuple: `let (a, b) = …;`",
                 };
                 self.error(span, message)
             }
@@ -653,23 +653,23 @@ impl Body {
                 quote_spanned!(span => { #exit __k.never() })
             }
             Expr::Closure(_) => {
-                self.error(span, "there are no closures on a device: write a function with `#[kernel(inline)]`")
+                self.error(span, "closures are not supported in kernels: write a function with `#[kernel(inline)]`")
             }
-            Expr::Reference(_) => self.error(span, "there are no references to values on a device: leave out the `&`"),
-            Expr::Struct(_) => self.error(span, "a struct stands only where it is stored: `x[i] = Name { a, b };`"),
-            Expr::Tuple(_) => self.error(span, "this has no value"),
-            Expr::Range(_) => self.error(span, "a range stands only in `for i in a..b`"),
-            Expr::Try(_) => self.error(span, "there are no `Result`s on a device: `trap(code)` makes the launch fail"),
-            Expr::Let(_) => self.error(span, "there are no patterns to test on a device: use a comparison"),
+            Expr::Reference(_) => self.error(span, "references to values are not supported in kernels: remove the `&`"),
+            Expr::Struct(_) => self.error(span, "store the struct directly: `x[i] = Name { a, b };`"),
+            Expr::Tuple(_) => self.error(span, "this expression has no value"),
+            Expr::Range(_) => self.error(span, "ranges are only supported in `for i in a..b`"),
+            Expr::Try(_) => self.error(span, "`?` is not supported in kernels: `trap(code)` makes the launch fail"),
+            Expr::Let(_) => self.error(span, "`let` conditions are not supported in kernels: use a comparison"),
             Expr::Assign(_) => self.error(span, "an assignment has no value: write it as a statement"),
-            Expr::Macro(_) => self.error(span, "macros are not known in kernels; `print!` is a statement"),
-            Expr::Unsafe(_) => self.error(span, "nothing is unsafe on a device: leave out `unsafe`"),
-            Expr::Async(_) | Expr::Await(_) => self.error(span, "nothing is `async` on a device"),
-            _ => self.error(span, "this is not known in kernels"),
+            Expr::Macro(_) => self.error(span, "macros are not supported in kernels; `print!` is a statement"),
+            Expr::Unsafe(_) => self.error(span, "`unsafe` is not supported in kernels: remove it"),
+            Expr::Async(_) | Expr::Await(_) => self.error(span, "`async` is not supported in kernels"),
+            _ => self.error(span, "this expression is not supported in kernels"),
         }
     }
 
-    /// A literal, with the device's name of its type.
+    /// Translates a literal, with its builder type as suffix.
     fn literal(&mut self, literal: &Lit) -> TokenStream {
         let message = match literal {
             Lit::Int(number) => match number.suffix() {
@@ -678,13 +678,13 @@ impl Body {
                     return LitInt::new(&format!("{}{ty}", number.base10_digits()), number.span()).to_token_stream();
                 }
                 "u8" | "i8" | "u16" | "i16" => {
-                    "compute with `u32` or `i32`: values of 8 and 16 bits are only in slices"
+                    "integers of 8 and 16 bits are only supported as elements of slices: compute with `u32` or `i32`"
                 }
-                "u128" | "i128" => "the widest integers of a device are `i64` and `u64`",
+                "u128" | "i128" => "128-bit integers are not supported in kernels: use `i64` or `u64`",
                 _ => return literal.to_token_stream(),
             },
             Lit::Float(_) | Lit::Bool(_) => return literal.to_token_stream(),
-            _ => "there is no text on a device, except in `print!`",
+            _ => "strings are only supported in `print!`",
         };
         self.error(literal.span(), message)
     }
@@ -699,7 +699,7 @@ impl Body {
             BinOp::Le(_) => "le",
             BinOp::Gt(_) => "gt",
             BinOp::Ge(_) => "ge",
-            // What has no effect may be computed whether it is needed or not.
+            // Without side effects, both operands may be evaluated.
             BinOp::And(_) if self.is_pure(&binary.right) => return quote_spanned!(span => (#left) & (#right)),
             BinOp::Or(_) if self.is_pure(&binary.right) => return quote_spanned!(span => (#left) | (#right)),
             BinOp::And(_) => return quote_spanned!(span => __k.if_else(#left, || #right, || __k.lit(false))),
@@ -734,7 +734,7 @@ impl Body {
         let ty = self.ty(&cast.ty);
         match strip(&cast.expr) {
             Expr::Lit(ExprLit { lit: lit @ Lit::Int(number), .. }) if number.suffix().is_empty() => {
-                // As in Rust, a literal takes the type that it is cast to, if that is one of integers.
+                // As in Rust, an integer literal takes the integer type that it is cast to.
                 let (literal, name) = (self.literal(lit), ty.to_string());
                 let integer = ["i32", "u32", "i64", "u64"].contains(&name.as_str());
                 if integer {
@@ -750,7 +750,7 @@ impl Body {
         }
     }
 
-    /// An element of 8 or 16 bits, as the 32-bit value that it is loaded as.
+    /// An element of 8 or 16 bits, loaded as a 32-bit value.
     fn loaded_wide(&mut self, expr: &Expr) -> Option<TokenStream> {
         let Expr::Index(index) = strip(expr) else { return None };
         let Some(Kind::Object { narrow: true, .. }) = self.place(expr) else { return None };
@@ -758,14 +758,14 @@ impl Body {
         Some(quote_spanned!(expr.span() => #object.load(#at)))
     }
 
-    /// A value that is stored to an element of an object.
+    /// Translates a value that is stored to an element of an object.
     fn stored(&mut self, expr: &Expr, object: &Kind) -> TokenStream {
         if !matches!(object, Kind::Object { narrow: true, .. }) {
             return self.value(expr);
         }
         match strip(expr) {
             Expr::Lit(_) => self.value(expr),
-            // A store takes the low bits, which is what the cast of an integer does.
+            // A store truncates, like the cast of an integer.
             Expr::Cast(cast) => {
                 let wide = match cast.ty.to_token_stream().to_string().as_str() {
                     "u8" | "u16" => quote!(u32),
@@ -811,7 +811,7 @@ impl Body {
                 .iter()
                 .find(|(missing, _)| *missing == name)
                 .map_or("use operators, or a function with `#[kernel(inline)]`", |(_, instead)| instead);
-            return self.error(span, format!("`{name}` is not known in kernels: {instead}"));
+            return self.error(span, format!("the method `{name}` is not supported in kernels: {instead}"));
         };
         let receiver = self.value(&call.receiver);
         let arguments: Vec<_> = call.args.iter().map(|argument| self.value(argument)).collect();
@@ -856,7 +856,7 @@ impl Body {
             return quote_spanned!(span => (#bits).bitcast::<#float>());
         }
         if self.inline.as_ref().is_some_and(|inline| *inline == name) {
-            return self.error(span, "a function for kernels cannot call itself: write a loop");
+            return self.error(span, "recursion is not supported in kernels: write a loop");
         }
         let mut arguments = Vec::new();
         for argument in &call.args {
@@ -893,7 +893,7 @@ impl Body {
     }
 }
 
-/// What a reference is to.
+/// Strips a reference.
 fn behind(expr: &Expr) -> &Expr {
     match strip(expr) {
         Expr::Reference(reference) => strip(&reference.expr),
@@ -906,7 +906,7 @@ fn is_from_bits(function: &Path, float: &str) -> bool {
     matches!(names[..], [ty, name] if ty == float && name == "from_bits")
 }
 
-/// The name of a variable in the text of the program.
+/// Debug name of a variable.
 pub(crate) fn debug_name(name: &Ident) -> String {
     name.unraw().to_string()
 }
@@ -916,7 +916,7 @@ pub(crate) fn constant_name(name: &impl ToTokens) -> Ident {
     Ident::new(&format!("__constant_{name}"), name.span())
 }
 
-/// An expression without the parentheses around it.
+/// Strips parentheses.
 pub(crate) fn strip(expr: &Expr) -> &Expr {
     match expr {
         Expr::Paren(inner) => strip(&inner.expr),
@@ -939,7 +939,7 @@ fn is_axes(function: &Expr) -> bool {
 fn is_zero(expr: &Expr) -> bool {
     match strip(expr) {
         Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_digits() == "0",
-        // Not `-0.0`, which is no literal.
+        // `-0.0` is not a literal.
         Expr::Lit(ExprLit { lit: Lit::Float(number), .. }) => {
             number.base10_parse::<f64>().is_ok_and(|number| number == 0.0)
         }

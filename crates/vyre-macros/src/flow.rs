@@ -1,7 +1,7 @@
-//! Control flow, as calls of the builder.
+//! Translation of control flow to builder calls.
 //!
-//! The builder has exits of the innermost loop. An exit of a loop further out sets a variable and leaves the innermost loop, after
-//! which each loop on the way does the rest. A function that returns before its end is a loop with one trip.
+//! The builder has exits of the innermost loop only. An exit of an outer loop sets a flag variable and breaks the innermost loop; each loop
+//! in between tests the flag after it. A function with an early `return` is a single-trip loop.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
@@ -13,32 +13,32 @@ use syn::{
 
 use crate::body::{Body, Kind, debug_name, name_of, strip};
 
-/// A loop that is open.
+/// An enclosing loop.
 pub(crate) struct Loop {
     label: Option<Ident>,
-    /// The variable of its value.
+    /// Variable that holds its value.
     value: Option<Ident>,
-    /// Exits to loops further out that go through it.
+    /// Exits of outer loops from inside this loop.
     exits: Vec<Exit>,
 }
 
-/// An exit of a loop that is not the innermost one.
+/// An exit of an outer loop.
 #[derive(Clone, PartialEq)]
 struct Exit {
     variable: Ident,
-    /// The position of the loop that it is for.
+    /// Index of its target loop.
     target: usize,
     method: Ident,
 }
 
-/// The label of the loop that a function with `return` in it is: no label of the source.
+/// Label of the single-trip loop of a function with `return`: not a valid label in the source.
 pub(crate) const FUNCTION: &str = "return";
 
-/// Operations in an arm of an `if` that are computed whether they are needed or not.
+/// Maximum number of operations of an arm that is speculated (if-converted to `select`).
 const FEW: usize = 2;
 
 impl Body {
-    /// A function that is left before its end: a loop with one trip.
+    /// Translates a function with an early `return` to a single-trip loop.
     pub(crate) fn function(&mut self, block: &Block, valued: bool) -> TokenStream {
         let span = block.span();
         let ends = block.stmts.iter().any(|statement| matches!(statement, Stmt::Expr(expr, _) if diverges(expr)));
@@ -54,7 +54,7 @@ impl Body {
         })
     }
 
-    /// A loop, which `body` translates, and what its exits need around it.
+    /// Translates a loop, whose body `body` translates, with the flag variables and tests of its exits.
     pub(crate) fn repeat(
         &mut self,
         span: Span,
@@ -82,7 +82,7 @@ impl Body {
         quote_spanned!(span => { #declared #(#before)* #body #(#after)* #given })
     }
 
-    /// A `break`, `continue` or, in a function, `return`.
+    /// Translates a `break`, `continue` or `return`.
     pub(crate) fn exit(
         &mut self,
         span: Span,
@@ -96,17 +96,17 @@ impl Body {
             Some(label) => self.loops.iter().rposition(|open| open.label.as_ref() == Some(label)),
         };
         let Some(target) = target else {
-            return self.error(span, "only loops are left by a label");
+            return self.error(span, "no enclosing loop has this label");
         };
         if let Some(Expr::Tuple(tuple)) = value.map(strip) {
-            return self.error(tuple.span(), "leave with one value, and assign the others to variables");
+            return self.error(tuple.span(), "pass one value, and assign the others to variables");
         }
         let given = value.map(|value| match self.loops.get(target).and_then(|open| open.value.clone()) {
             Some(variable) => {
                 let value = self.value(value);
                 quote_spanned!(span => #variable.set(#value);)
             }
-            None => self.error(value.span(), "what is left here has no value"),
+            None => self.error(value.span(), "this loop is not used as a value"),
         });
         let method = Ident::new(method, span);
         if target == innermost {
@@ -131,7 +131,7 @@ impl Body {
         })
     }
 
-    /// A block; one with a label is a region of that name.
+    /// Translates a block; a labelled block is a region with that name.
     pub(crate) fn labelled_block(&mut self, block: &ExprBlock, valued: bool) -> TokenStream {
         let body = self.block(&block.block, valued);
         let Some(label) = label(block.label.as_ref()) else { return body };
@@ -147,10 +147,10 @@ impl Body {
             range => (range, None),
         };
         let Expr::Range(range @ syn::ExprRange { start: Some(from), end: Some(to), .. }) = range else {
-            return self.error(repeat.expr.span(), "a `for` counts: `for i in 0..n`, or `for i in (0..n).step_by(2)`");
+            return self.error(repeat.expr.span(), "`for` needs a range: `for i in 0..n`, or `for i in (0..n).step_by(2)`");
         };
         if let RangeLimits::Closed(token) = &range.limits {
-            return self.error(token.span(), "write `a..b + 1`: ranges do not include their end");
+            return self.error(token.span(), "inclusive ranges are not supported in kernels: write `a..b + 1`");
         }
         let (from, to) = (self.value(from), self.value(to));
         let step = step.map(|step| self.value(step));
@@ -159,7 +159,7 @@ impl Body {
                 (name.ident.clone(), Some(debug_name(&name.ident)))
             }
             Pat::Wild(wild) => (Ident::new("__counter", wild.span()), None),
-            pattern => return self.error(pattern.span(), "the counter is a name, and does not change in the body"),
+            pattern => return self.error(pattern.span(), "the loop variable must be a name without `mut`"),
         };
         let span = repeat.for_token.span;
         self.repeat(span, label(repeat.label.as_ref()), false, |translation| {
@@ -185,7 +185,7 @@ impl Body {
             let then = self.block(&branch.then_branch, false);
             return quote_spanned!(span => __k.if_(#condition, || #then););
         };
-        // Where there is next to nothing to compute, there is nothing to branch for.
+        // If-conversion: cheap arms are speculated.
         if valued
             && let Some(then) = simple(&branch.then_branch)
             && let Expr::Block(block) = &**otherwise
@@ -215,7 +215,7 @@ impl Body {
         let mut has_rest = false;
         for arm in &choice.arms {
             if let Some((token, _)) = &arm.guard {
-                return self.error(token.span(), "an arm has no `if`: put it into the arm");
+                return self.error(token.span(), "match guards are not supported in kernels: write an `if` in the arm");
             }
             let pattern = if let Pat::Wild(wild) = &arm.pat {
                 has_rest = true;
@@ -229,7 +229,7 @@ impl Body {
                     let Some(number) = number(pattern) else {
                         return self.error(
                             pattern.span(),
-                            "an arm is for integers, such as `1` or `2 | 3`, or `_` for the rest",
+                            "only integer patterns are supported in kernels: `1`, `2 | 3`, or `_` for the rest",
                         );
                     };
                     cases.push(number);
@@ -250,19 +250,19 @@ impl Body {
             arms.push(quote_spanned!(arm.span() => #pattern => #body,));
         }
         if !has_rest {
-            return self.error(span, "add an arm `_ => …` for all other numbers");
+            return self.error(span, "add an arm `_ => …` for the other numbers");
         }
         let end = (!valued).then(|| quote!(;));
         quote_spanned!(span => __k.switch_(#selector, [#(#cases),*], |__case| match __case { #(#arms)* }) #end)
     }
 }
 
-/// The name of a label.
+/// Name of a label.
 pub(crate) fn label(label: Option<&Label>) -> Option<&Ident> {
     label.map(|label| &label.name.ident)
 }
 
-/// How many operations an expression is, if all of them are cheap and have no effect.
+/// Number of operations of an expression, if all are cheap and free of side effects.
 fn operations(expr: &Expr) -> Option<usize> {
     match strip(expr) {
         Expr::Lit(_) | Expr::Path(_) => Some(0),
@@ -277,7 +277,7 @@ fn operations(expr: &Expr) -> Option<usize> {
     }
 }
 
-/// The number that a pattern is for.
+/// Number that a pattern matches.
 fn number(pattern: &Pat) -> Option<TokenStream> {
     match pattern {
         Pat::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => Some(number.to_token_stream()),
@@ -287,7 +287,7 @@ fn number(pattern: &Pat) -> Option<TokenStream> {
     }
 }
 
-/// Whether what follows an expression is never reached.
+/// Returns true if the code after an expression is unreachable.
 pub(crate) fn diverges(expr: &Expr) -> bool {
     let block =
         |block: &Block| block.stmts.iter().any(|statement| matches!(statement, Stmt::Expr(expr, _) if diverges(expr)));
@@ -304,8 +304,8 @@ pub(crate) fn diverges(expr: &Expr) -> bool {
     }
 }
 
-/// Whether a keyword stands somewhere. For a loop that may end, a `break` of a loop inside counts too, which at worst keeps what
-/// is never reached.
+/// Returns true if tokens contain a keyword. A `break` of an inner loop counts, too: conservatively, the code after the outer loop is
+/// reachable.
 pub(crate) fn mentions(keyword: &str, tokens: TokenStream) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(name) => name == keyword,

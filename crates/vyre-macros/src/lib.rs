@@ -1,9 +1,8 @@
-//! `#[kernel]`: a Rust function becomes a kernel.
+//! Procedural macros: `#[kernel]` compiles a Rust function to a kernel, `#[derive(Record)]` makes a struct an element type.
 //!
-//! The function is written out twice. Its *plain* version is the function as it stands: rustc infers and checks types there,
-//! in the user's own terms, and it is what `host` runs; where it is wrong, nothing is said about the other. Its *builder* version makes the program: every statement becomes calls
-//! of `vyre_foundation::build`, with the spans of the user's tokens, so that a place in the program is a line of the source.
-//! `usize` is `u32` in the second.
+//! The expansion contains the function twice. The *plain* version is the unchanged function: rustc infers and checks types there, and
+//! `host` runs it; its type errors suppress those of the other version. The *builder* version makes the program: statements become calls of
+//! `vyre_foundation::build` with the spans of the user's tokens, which give the program its source locations. `usize` is `u32` there.
 
 mod body;
 mod flow;
@@ -16,17 +15,17 @@ use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Ident, ItemFn, Lit, Token};
 
-/// Makes a kernel of a function: `#[kernel(workgroup = 256)]`, or with two or three sizes, `#[kernel(workgroup = (16, 16))]`.
+/// Compiles a function to a kernel: `#[kernel(workgroup = 256)]`, or with two or three sizes, `#[kernel(workgroup = (16, 16))]`.
 ///
-/// `#[kernel(inline)]` makes a function that kernels can call. `fast` lets floats be whatever the device makes of them. The
-/// documentation of the crate `vyre` says what can stand in the body.
+/// `#[kernel(inline)]` makes a function that kernels can call. `fast` enables fast-math. The documentation of the crate `vyre` lists the
+/// supported subset of Rust.
 ///
-/// A kernel `k` is a function that gives a launch, and a type with these functions; of a generic kernel, `k::<f32>`:
+/// A kernel `k` is a function that returns a launch, and a type (`k::<f32>` of a generic kernel) with these functions:
 ///
 /// | function | result |
 /// |---|---|
-/// | `k::host(grid, …)` | runs the body as plain Rust, one invocation after the other |
-/// | `k::program()` | the program that devices run |
+/// | `k::host(grid, …)` | runs the body as plain Rust, one invocation at a time |
+/// | `k::program()` | the program |
 /// | `k::text()` | the program as `.vyre` text |
 /// | `k::wgsl()` | the program in WGSL |
 /// | `k::asm()` | the machine code of the device `cpu` |
@@ -35,22 +34,22 @@ use syn::{Expr, ExprLit, Ident, ItemFn, Lit, Token};
 pub fn kernel(options: TokenStream, function: TokenStream) -> TokenStream {
     let expanded = syn::parse(options).and_then(|options: Options| {
         let function: ItemFn = syn::parse(function)
-            .map_err(|error| syn::Error::new(error.span(), format!("a kernel is a function: {error}")))?;
+            .map_err(|error| syn::Error::new(error.span(), format!("`#[kernel]` needs a function: {error}")))?;
         if options.inline { signature::inline(&function) } else { signature::kernel(&options, &function) }
     });
     expanded.unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Lets slices of kernels and buffers be made of a struct: `#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable, vyre::Record)]`,
+/// Makes a struct an element type of slices and buffers: `#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable, vyre::Record)]`,
 /// with `#[repr(C)]`.
 ///
-/// The fields are numbers, or arrays of numbers, all of one type; or of any of `f32`, `i32` and `u32`.
+/// The fields are numbers or arrays of numbers, of one type or of the types `f32`, `i32` and `u32`.
 #[proc_macro_derive(Record)]
 pub fn record(item: TokenStream) -> TokenStream {
     syn::parse(item).and_then(|item| record::derive(&item)).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// What stands in the parentheses of the attribute.
+/// Arguments of the attribute.
 #[derive(Default)]
 struct Options {
     workgroup: Option<[u32; 3]>,
@@ -72,7 +71,7 @@ impl Parse for Options {
                 }
                 _ => {
                     let message =
-                        format!("`{name}` is not an option: there are `workgroup = 256`, `inline` and `fast`");
+                        format!("unknown option `{name}`: write `workgroup = 256`, `inline` or `fast`");
                     return Err(syn::Error::new(name.span(), message));
                 }
             }
@@ -88,7 +87,7 @@ impl Parse for Options {
 fn sizes(expr: &Expr) -> syn::Result<[u32; 3]> {
     let one = |expr: &Expr| match expr {
         Expr::Lit(ExprLit { lit: Lit::Int(size), .. }) => size.base10_parse::<u32>(),
-        _ => Err(syn::Error::new(expr.span(), "write the size as a number, such as `256`")),
+        _ => Err(syn::Error::new(expr.span(), "write the size as an integer literal, such as `256`")),
     };
     let mut sizes = [1; 3];
     match expr {

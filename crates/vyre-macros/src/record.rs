@@ -1,7 +1,7 @@
-//! Records: the derive, and accesses to fields in a body.
+//! Records: the derive macro, and field accesses in a body.
 //!
-//! The derive says what the object of a slice is made of. Where a field is, and of which type, rustc tells the builder by
-//! `offset_of!` and by a closure that names it, so that a body needs to know no more of a struct than its name.
+//! The derive macro implements `Stored`. In a body, `offset_of!` gives the offset of a field, and a closure that reads the field its type,
+//! so the macro needs only the name of the struct.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -10,17 +10,17 @@ use syn::{Data, DeriveInput, Expr, ExprAssign, ExprIndex, Ident, Member, PatStru
 
 use crate::body::{Body, Kind, strip};
 
-/// What a scalar of a field is called, and the element that it is.
+/// Scalar types of fields with their elements.
 const SCALARS: &[(&str, &str)] =
     &[("f32", "F32"), ("i32", "I32"), ("u32", "U32"), ("f64", "F64"), ("i64", "I64"), ("u64", "U64"), ("f16", "F16")];
 
-/// The impl of a derived record.
+/// Expands `#[derive(Record)]`.
 pub(crate) fn derive(item: &DeriveInput) -> syn::Result<TokenStream> {
     let Data::Struct(data) = &item.data else {
-        return Err(syn::Error::new(item.ident.span(), "a record is a struct"));
+        return Err(syn::Error::new(item.ident.span(), "`Record` can only be derived for structs"));
     };
     if let Some(parameter) = item.generics.params.first() {
-        return Err(syn::Error::new(parameter.span(), "a record has no parameters: its fields are of known types"));
+        return Err(syn::Error::new(parameter.span(), "a record cannot be generic: write the types of its fields"));
     }
     let mut element = None;
     for field in &data.fields {
@@ -34,13 +34,13 @@ pub(crate) fn derive(item: &DeriveInput) -> syn::Result<TokenStream> {
             Some(element) if element == scalar => Some(element),
             Some(element) if element.ends_with("32") && scalar.ends_with("32") => Some("U32"),
             Some(_) => {
-                let message = "the fields of a record are of one type, or all of 32 bits";
+                let message = "the fields of a record must have one type, or types of 32 bits";
                 return Err(syn::Error::new(field.ty.span(), message));
             }
         };
     }
     let Some(element) = element else {
-        return Err(syn::Error::new(item.ident.span(), "a record has at least one field"));
+        return Err(syn::Error::new(item.ident.span(), "a record needs at least one field"));
     };
     let (name, element) = (&item.ident, Ident::new(element, Span::call_site()));
     Ok(quote! {
@@ -52,7 +52,7 @@ pub(crate) fn derive(item: &DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// The element that a field is made of.
+/// Scalar element of a field type.
 fn scalar(ty: &Type) -> Option<&'static str> {
     match ty {
         Type::Array(array) => scalar(&array.elem).filter(|_| !matches!(*array.elem, Type::Array(_))),
@@ -77,7 +77,7 @@ pub(crate) fn field(expr: &Expr) -> Option<(&ExprIndex, &Member, Option<&Expr>)>
     }
 }
 
-/// Tells the builder which field is meant.
+/// The `build::Field` of a member.
 fn named(record: &impl ToTokens, member: &Member) -> TokenStream {
     quote_spanned! { member.span() =>
         ::vyre::build::Field::new(::core::mem::offset_of!(#record, #member), |__record: &#record| __record.#member)
@@ -85,7 +85,7 @@ fn named(record: &impl ToTokens, member: &Member) -> TokenStream {
 }
 
 impl Body {
-    /// The place of [a field](field), with the slice that it is in.
+    /// The `build::FieldRef` of [a field](field), with the slice.
     pub(crate) fn field(&mut self, expr: &Expr) -> Option<(Ident, Kind, TokenStream)> {
         let (record, member, at) = field(expr)?;
         let (name, kind) = self.object_of(&record.expr)?;
@@ -95,11 +95,11 @@ impl Body {
         Some((name.clone(), kind, quote_spanned!(expr.span() => #name.field(#index, #member) #at)))
     }
 
-    /// `let Name { a, b } = x[i];`, by as few accesses as there can be; with `..`, one access for each field that is named.
+    /// `let Name { a, b } = x[i];`, with the fewest possible accesses; with `..`, one access for each named field.
     pub(crate) fn take_record(&mut self, pattern: &PatStruct, from: &Expr) -> TokenStream {
         let Expr::Index(index) = strip(from) else {
             return self
-                .error(from.span(), "the fields of a record are taken from a slice: `let Name { a, b } = x[i];`");
+                .error(from.span(), "destructure an element of a slice: `let Name { a, b } = x[i];`");
         };
         let Some((object, _)) = self.object_of(&index.expr) else { return quote!(()) };
         let (at, path, span) = (self.value(&index.index), &pattern.path, from.span());
@@ -118,17 +118,17 @@ impl Body {
         quote_spanned!(span => let __at = #at; #loaded #(#fields)*)
     }
 
-    /// `x[i] = Name { a, b };`, by as few accesses as there can be.
+    /// `x[i] = Name { a, b };`, with the fewest possible accesses.
     pub(crate) fn put_record(&mut self, assign: &ExprAssign) -> TokenStream {
         let (Expr::Index(index), Expr::Struct(record)) = (strip(&assign.left), strip(&assign.right)) else {
-            return self.error(assign.span(), "a struct is stored to an element of a slice: `x[i] = Name { a, b };`");
+            return self.error(assign.span(), "store a struct to an element of a slice: `x[i] = Name { a, b };`");
         };
         let Some((object, kind)) = self.object_of(&index.expr) else { return quote!(()) };
         if let Some(error) = self.read_only(assign.span(), &object, &kind) {
             return error;
         }
         if let Some(rest) = &record.rest {
-            return self.error(rest.span(), "write all fields: there is no `..` of a record on a device");
+            return self.error(rest.span(), "write all fields: `..` is not supported in kernels");
         }
         let mut fields = Vec::new();
         for field in &record.fields {

@@ -1,4 +1,4 @@
-//! Parameters, and the items that a function becomes.
+//! Parameters, and the items of the expansion.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -17,7 +17,7 @@ struct Param {
     slice: Option<Slice>,
 }
 
-/// What the type of a slice, or of an array, says.
+/// A slice or array type.
 pub(crate) struct Slice {
     pub(crate) element: Type,
     pub(crate) length: Option<Expr>,
@@ -26,7 +26,7 @@ pub(crate) struct Slice {
 }
 
 impl Slice {
-    /// Understands `[T]`, `[T; N]`, and both of `Atomic<T>`.
+    /// Parses `[T]`, `[T; N]`, and both of `Atomic<T>`.
     pub(crate) fn of(ty: &Type, mutable: bool) -> Option<Slice> {
         let (element, length) = match ty {
             Type::Slice(slice) => (&*slice.elem, None),
@@ -63,7 +63,7 @@ fn params(function: &ItemFn) -> syn::Result<Vec<Param>> {
         (signature.asyncness.map(|token| token.span), "a kernel cannot be `async`"),
         (
             signature.unsafety.map(|token| token.span),
-            "a kernel cannot be `unsafe`: every operation is defined, nothing is unsafe in it",
+            "a kernel cannot be `unsafe`: every operation is defined",
         ),
         (signature.constness.map(|token| token.span), "a kernel cannot be `const`"),
         (signature.abi.as_ref().map(Spanned::span), "a kernel cannot be `extern`"),
@@ -77,13 +77,13 @@ fn params(function: &ItemFn) -> syn::Result<Vec<Param>> {
 
 fn param(input: &FnArg) -> syn::Result<Param> {
     let FnArg::Typed(input) = input else {
-        return Err(syn::Error::new(input.span(), "a kernel is a free function: it has no `self`"));
+        return Err(syn::Error::new(input.span(), "a kernel must be a free function, without `self`"));
     };
     let Pat::Ident(pattern) = &*input.pat else {
-        return Err(syn::Error::new(input.pat.span(), "a parameter is a name and a type"));
+        return Err(syn::Error::new(input.pat.span(), "write the parameter as a name and a type: `x: f32`"));
     };
     if let Some(token) = pattern.mutability {
-        let message = format!("parameters do not change: copy it with `let mut {0} = {0};`", pattern.ident);
+        let message = format!("parameters are immutable: copy it with `let mut {0} = {0};`", pattern.ident);
         return Err(syn::Error::new(token.span, message));
     }
     let slice = match &*input.ty {
@@ -92,7 +92,7 @@ fn param(input: &FnArg) -> syn::Result<Param> {
             Some(slice.ok_or_else(|| {
                 syn::Error::new(
                     input.ty.span(),
-                    "a reference is to a slice: `&[T]`, `&mut [T]`, `&[Atomic<T>]`; a scalar is given by value",
+                    "only slices are passed by reference: `&[T]`, `&mut [T]`, `&[Atomic<T>]`; pass scalars by value",
                 )
             })?)
         }
@@ -114,10 +114,10 @@ fn param(input: &FnArg) -> syn::Result<Param> {
 pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenStream> {
     let (name, visibility, block) = (&function.sig.ident, &function.vis, &function.block);
     let Some(workgroup) = options.workgroup else {
-        return Err(syn::Error::new(name.span(), "say how large a workgroup is: `#[kernel(workgroup = 256)]`"));
+        return Err(syn::Error::new(name.span(), "specify the workgroup size: `#[kernel(workgroup = 256)]`"));
     };
     if let ReturnType::Type(_, ty) = &function.sig.output {
-        let message = "a kernel returns nothing: write results to a `&mut` slice; a function with a result is `#[kernel(inline)]`";
+        let message = "a kernel cannot return a value: write results to a `&mut` slice, or use `#[kernel(inline)]`";
         return Err(syn::Error::new(ty.span(), message));
     }
     let params = params(function)?;
@@ -125,9 +125,9 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
     for param in &mut generics.params {
         match param {
             GenericParam::Lifetime(lifetime) => {
-                return Err(syn::Error::new(lifetime.span(), "a kernel has no lifetimes: leave them out"));
+                return Err(syn::Error::new(lifetime.span(), "a kernel cannot have lifetime parameters: remove them"));
             }
-            // Programs are kept by type, so the type lives as long as they do.
+            // Programs are cached by type for the life of the process.
             GenericParam::Type(ty) => ty.bounds.push(syn::parse_quote!('static)),
             GenericParam::Const(_) => {}
         }
@@ -178,11 +178,11 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
     let called = body.called();
     let host = (!body.is_collective()).then(|| {
         quote! {
-            /// Runs the kernel as plain Rust, one invocation after the other, over the same grid as a device would.
+            /// Runs the kernel as plain Rust, one invocation at a time, over the grid of a launch.
             #visibility fn host(grid: impl ::vyre::IntoGrid, #(#plain_inputs),*) {
                 #(const {
                     let alone = !<#called>::COLLECTIVE;
-                    assert!(alone, "invocations work together in a function that this kernel calls: it has no `host`");
+                    assert!(alone, "a function that this kernel calls has barriers or subgroup operations: the kernel has no `host`");
                 })*
                 ::vyre::host::run(grid, [#(#workgroup),*], || (Self::__PLAIN)(#(#given),*));
             }
@@ -217,10 +217,10 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
 
             #plain
 
-            /// The program that devices run.
+            /// The program.
             ///
             /// # Errors
-            /// The body breaks a rule that the type checker does not know.
+            /// The body violates a rule that rustc does not check.
             #[allow(unused, unused_qualifications, clippy::all, clippy::pedantic, non_snake_case)]
             #visibility fn program() -> ::core::result::Result<::vyre::ir::Program, ::vyre::Error> {
                 ::core::result::Result::Ok(::vyre::build::kernel(#text, [#(#workgroup),*], |__k| {
@@ -232,7 +232,7 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
                 })?)
             }
 
-            /// The program as `.vyre` text, which the command `vyre` reads.
+            /// The program as `.vyre` text, for the command `vyre`.
             ///
             /// # Errors
             /// As for `program`.
@@ -243,23 +243,23 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
             /// The program in WGSL, the shader language of WebGPU.
             ///
             /// # Errors
-            /// The program is not valid or cannot be said in WGSL, or the feature `wgpu` of `vyre` is off.
+            /// The program is invalid or cannot be expressed in WGSL, or the feature `wgpu` of `vyre` is off.
             #visibility fn wgsl() -> ::core::result::Result<::std::string::String, ::vyre::Error> {
                 ::vyre::emit::wgsl(&Self::program()?)
             }
 
-            /// The machine code of the device `cpu`, after the instructions of the optimized program that it was generated from.
+            /// The machine code of the device `cpu`, annotated with the instructions of the optimized program.
             ///
             /// # Errors
-            /// The program is not valid, there is no code generator for this processor, or the feature `cpu` of `vyre` is off.
+            /// The program is invalid, there is no code generator for this processor, or the feature `cpu` of `vyre` is off.
             #visibility fn asm() -> ::core::result::Result<::std::string::String, ::vyre::Error> {
                 ::vyre::emit::asm(&Self::program()?)
             }
 
-            /// Writes a page for a browser: the program after each pass, its cost along the passes, and the code that comes out.
+            /// Writes an HTML page: the program and its cost after each pass, and the generated code.
             ///
             /// # Errors
-            /// The program is not valid, or the file cannot be written.
+            /// The program is invalid, or the file cannot be written.
             #visibility fn explain_html(
                 path: impl ::core::convert::AsRef<::std::path::Path>,
             ) -> ::core::result::Result<(), ::vyre::Error> {
@@ -269,8 +269,8 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
     })
 }
 
-/// The function as plain Rust, as a constant: one that rustc can compute only if it understands the body. A constant cannot
-/// depend on parameters, so there is none that asks for it if there are some.
+/// The plain version, as a constant that rustc can evaluate only if the body has no type errors. `asked` adds a constant that depends on
+/// it, which generic functions cannot have.
 fn plain(function: &ItemFn, params: &[Param], asked: bool) -> TokenStream {
     let (types, output) = (params.iter().map(|param| &param.ty), &function.sig.output);
     let inputs = params.iter().map(|Param { name, ty, .. }| quote!(#name: #ty));
@@ -288,7 +288,7 @@ fn plain(function: &ItemFn, params: &[Param], asked: bool) -> TokenStream {
         }
     });
     quote! {
-        // clippy would suggest what devices do not have.
+        // clippy would suggest code that kernels do not support.
         #[allow(dead_code, unused_labels, clippy::all, clippy::pedantic)]
         const __PLAIN: fn(#(#types),*) #output = |#(#inputs),*| #result {
             #[allow(unused_imports)]
@@ -299,13 +299,13 @@ fn plain(function: &ItemFn, params: &[Param], asked: bool) -> TokenStream {
     }
 }
 
-/// In the builder version, the kernel is of no known type if rustc does not understand the plain one, and what is done with it is
-/// no error: what is wrong is said once, in the terms of the source.
+/// Gives the kernel of the builder version an error type if the plain version has type errors, so that rustc reports each error once, at
+/// the source.
 fn understood(name: &Ident) -> TokenStream {
     quote!(let __k: &::vyre::__private::Builder<{ #name::__UNDERSTOOD }> = __k;)
 }
 
-/// A parameter of the function that callers call, and what it adds to the launch.
+/// A parameter of the launch function, and the call that binds it.
 fn launch_param(param: &Param) -> (TokenStream, TokenStream) {
     let Param { name, ty, slice } = param;
     let (text, span) = (name.to_string(), ty.span());
@@ -313,7 +313,7 @@ fn launch_param(param: &Param) -> (TokenStream, TokenStream) {
         None => (quote!(#name: #ty), quote!(.__scalar(#text, #name))),
         Some(slice) => {
             let element = &slice.element;
-            // An atomic slice is changed, so nobody else may have it.
+            // An atomic slice is written, so it is borrowed exclusively.
             let mutable = (slice.mutable || slice.atomic).then(|| quote_spanned!(span => mut));
             (
                 quote_spanned!(span => #name: &'__launch #mutable ::vyre::Buffer<#element>),
@@ -323,14 +323,14 @@ fn launch_param(param: &Param) -> (TokenStream, TokenStream) {
     }
 }
 
-/// The items of a function that kernels call.
+/// The items of an inline function.
 pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
     let ItemFn { attrs, vis, sig, block } = function;
     let name = &sig.ident;
     if let Some(lifetime) = sig.generics.lifetimes().next() {
         return Err(syn::Error::new(
             lifetime.span(),
-            "leave the lifetimes out: a function for kernels returns scalars",
+            "an inline function cannot have lifetime parameters: remove them",
         ));
     }
     let mut body = Body::of_inline(name);
@@ -377,7 +377,7 @@ pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
     let mut build_generics = sig.generics.clone();
     build_generics.params.insert(0, syn::parse_quote!('__k));
     let (build_generics, _, where_clause) = build_generics.split_for_impl();
-    // What has parameters cannot be a constant of the type without them.
+    // A generic function has no plain version as a constant of the non-generic type.
     let (plain, understood, call) = if sig.generics.params.is_empty() {
         let arguments = params.iter().map(|param| &param.name);
         let call = quote!((#name::__PLAIN)(#(#arguments),*));
@@ -400,7 +400,7 @@ pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
         impl #name {
             #plain
 
-            /// Whether invocations work together in it.
+            /// True if the function has barriers or subgroup operations.
             #[doc(hidden)]
             #vis const COLLECTIVE: bool = #collective #(|| <#called>::COLLECTIVE)*;
 

@@ -19,10 +19,10 @@ pub(crate) fn of(function: &ItemFn) -> TokenStream {
     }
 }
 
-/// The text of tokens as they are laid out in the file, without their common indentation, and the first line.
+/// Source text of tokens without their common indentation, and its first line.
 ///
-/// There is no span of all tokens of an item, so each token stands at its own line and column. A group, such as the body, is
-/// one token with all that is in it.
+/// An item has no span of its own, so the text is assembled from the lines and columns of its tokens. A group, such as the body, is one
+/// token.
 fn text(tokens: TokenStream) -> Option<(String, u32)> {
     let mut trees = tokens.into_token_stream().into_iter().peekable();
     let first = trees.peek()?.span().unwrap();
@@ -30,7 +30,7 @@ fn text(tokens: TokenStream) -> Option<(String, u32)> {
     for tree in trees {
         let span = tree.span().unwrap();
         let (start, end) = (span.start(), span.end());
-        // Tokens that another macro added stand elsewhere.
+        // Tokens from other macros have other locations.
         if span.file() != first.file() || (start.line(), start.column()) < (line, column) {
             return None;
         }

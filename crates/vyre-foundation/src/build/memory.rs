@@ -17,9 +17,9 @@ pub struct Object<'k, E, A> {
 
 /// Element type of an object: a scalar or a record, which is a struct of scalars.
 #[diagnostic::on_unimplemented(
-    message = "there are no slices of `{Self}` on a device",
+    message = "slices of `{Self}` are not supported in kernels",
     label = "neither a number nor a record",
-    note = "a slice is of numbers, or of structs of numbers with `#[derive(vyre::Record)]`"
+    note = "element types are numbers, and structs of numbers with `#[derive(vyre::Record)]`"
 )]
 pub trait Stored: Copy {
     /// Scalar element type of the object.
@@ -32,9 +32,9 @@ pub trait Stored: Copy {
 
 /// A scalar element type.
 #[diagnostic::on_unimplemented(
-    message = "a `{Self}` is not moved as a whole",
+    message = "`{Self}` cannot be loaded or stored as one value",
     label = "not a scalar",
-    note = "of a record, write `x[i].field`; or, for all fields at once, `let Name {{ a, b }} = x[i];` and `x[i] = Name {{ a, b }};`"
+    note = "for a record, write `x[i].field`; or, for all fields at once, `let Name {{ a, b }} = x[i];` and `x[i] = Name {{ a, b }};`"
 )]
 pub trait Single: Stored<Value: Scalar> {}
 
