@@ -237,7 +237,9 @@ impl Body {
         match statement {
             Stmt::Local(local) => self.local(local),
             Stmt::Item(item @ (Item::Const(_) | Item::Use(_))) => item.to_token_stream(),
-            Stmt::Item(item) => self.error(item.span(), "items are not supported in kernels: move this out of the function"),
+            Stmt::Item(item) => {
+                self.error(item.span(), "items are not supported in kernels: move this out of the function")
+            }
             Stmt::Expr(expr, _) => self.effect(expr),
             Stmt::Macro(statement) => self.macro_call(&statement.mac),
         }
@@ -420,7 +422,9 @@ impl Body {
                 self.exit(span, Some(&Ident::new(FUNCTION, span)), "break_", exit.expr.as_deref())
             }
             Expr::Return(exit) => match &exit.expr {
-                Some(value) => self.error(value.span(), "a kernel cannot return a value: write results to a `&mut` slice"),
+                Some(value) => {
+                    self.error(value.span(), "a kernel cannot return a value: write results to a `&mut` slice")
+                }
                 None => quote_spanned!(span => __k.return_();),
             },
             Expr::Assign(assign) if matches!(strip(&assign.right), Expr::Struct(_)) => self.put_record(assign),
@@ -520,17 +524,18 @@ impl Body {
         {
             return Some((name.clone(), kind.clone()));
         }
-        self.error(expr.span(), "only slices and arrays can be indexed; in two dimensions, write `x[row * width + column]`");
+        self.error(
+            expr.span(),
+            "only slices and arrays can be indexed; in two dimensions, write `x[row * width + column]`",
+        );
         None
     }
 
     fn macro_call(&mut self, call: &Macro) -> TokenStream {
         let span = call.span();
         if !["print", "println"].iter().any(|name| call.path.is_ident(name)) {
-            return self.error(
-                span,
-                "the only macro in kernels is `print!`; to make the launch fail, call `trap(code)`",
-            );
+            return self
+                .error(span, "the only macro in kernels is `print!`; to make the launch fail, call `trap(code)`");
         }
         let parsed = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(call.tokens.clone());
         let arguments = match parsed {
@@ -587,9 +592,7 @@ impl Body {
                     quote_spanned!(span => __k.debug_name(#text, #path.load()))
                 }
                 Some(Kind::Constant) => constant_name(&path.path).to_token_stream(),
-                Some(Kind::Object { .. }) => {
-                    self.error(span, "a slice is not a value: use an element, such as `x[i]`")
-                }
+                Some(Kind::Object { .. }) => self.error(span, "a slice is not a value: use an element, such as `x[i]`"),
                 None => quote_spanned!(span => __k.lit(::vyre::__private::scalar(#path))),
             },
             Expr::Unary(unary) => match (&unary.op, strip(&unary.expr)) {

@@ -147,7 +147,8 @@ impl Body {
             range => (range, None),
         };
         let Expr::Range(range @ syn::ExprRange { start: Some(from), end: Some(to), .. }) = range else {
-            return self.error(repeat.expr.span(), "`for` needs a range: `for i in 0..n`, or `for i in (0..n).step_by(2)`");
+            return self
+                .error(repeat.expr.span(), "`for` needs a range: `for i in 0..n`, or `for i in (0..n).step_by(2)`");
         };
         if let RangeLimits::Closed(token) = &range.limits {
             return self.error(token.span(), "inclusive ranges are not supported in kernels: write `a..b + 1`");

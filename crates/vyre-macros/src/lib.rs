@@ -70,8 +70,7 @@ impl Parse for Options {
                     options.workgroup = Some(sizes(&input.parse()?)?);
                 }
                 _ => {
-                    let message =
-                        format!("unknown option `{name}`: write `workgroup = 256`, `inline` or `fast`");
+                    let message = format!("unknown option `{name}`: write `workgroup = 256`, `inline` or `fast`");
                     return Err(syn::Error::new(name.span(), message));
                 }
             }

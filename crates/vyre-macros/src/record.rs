@@ -98,8 +98,7 @@ impl Body {
     /// `let Name { a, b } = x[i];`, with the fewest possible accesses; with `..`, one access for each named field.
     pub(crate) fn take_record(&mut self, pattern: &PatStruct, from: &Expr) -> TokenStream {
         let Expr::Index(index) = strip(from) else {
-            return self
-                .error(from.span(), "destructure an element of a slice: `let Name { a, b } = x[i];`");
+            return self.error(from.span(), "destructure an element of a slice: `let Name { a, b } = x[i];`");
         };
         let Some((object, _)) = self.object_of(&index.expr) else { return quote!(()) };
         let (at, path, span) = (self.value(&index.index), &pattern.path, from.span());

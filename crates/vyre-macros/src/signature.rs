@@ -61,10 +61,7 @@ fn params(function: &ItemFn) -> syn::Result<Vec<Param>> {
     let signature = &function.sig;
     let misplaced = [
         (signature.asyncness.map(|token| token.span), "a kernel cannot be `async`"),
-        (
-            signature.unsafety.map(|token| token.span),
-            "a kernel cannot be `unsafe`: every operation is defined",
-        ),
+        (signature.unsafety.map(|token| token.span), "a kernel cannot be `unsafe`: every operation is defined"),
         (signature.constness.map(|token| token.span), "a kernel cannot be `const`"),
         (signature.abi.as_ref().map(Spanned::span), "a kernel cannot be `extern`"),
         (signature.variadic.as_ref().map(Spanned::span), "a kernel has a fixed number of parameters"),
