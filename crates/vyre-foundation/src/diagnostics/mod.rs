@@ -1,8 +1,7 @@
-//! Errors with a place in the source: what the parser and the validator report.
+//! Diagnostics: errors and warnings with source locations, of the parser, the validator and the sanitizers.
 //!
-//! The mistakes themselves are rows of the [fault table](Fault): each has a stable code, typed data, a message, a help line
-//! and, where a text can have it, an example. `P` codes come from reading text, `V` codes from validation, and `S` codes from the
-//! sanitizers of the oracle.
+//! A [`Fault`] is a row of the fault table with a stable code, typed data, a message, a help line and, unless text cannot express it, an
+//! example. `P` codes are from the parser, `V` codes from the validator, `S` codes from the sanitizers of the oracle.
 
 mod faults;
 
@@ -18,33 +17,33 @@ pub use faults::{FAULTS, Fault, FaultInfo, Malformation};
 
 use crate::ir::{SourceMap, Span};
 
-/// One mistake and where it is.
+/// A fault with its location.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnostic {
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
-    /// Where.
+    /// Location of the fault.
     pub span: Span,
-    /// Other places that explain it.
+    /// Related locations.
     pub labels: Vec<Label>,
 }
 
-/// A place that explains a mistake, and how.
+/// A related location with its explanation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Label {
-    /// The place.
+    /// The location.
     pub span: Span,
-    /// What to see there.
+    /// The explanation.
     pub text: String,
 }
 
 impl Diagnostic {
-    /// A mistake at a place.
+    /// Makes a diagnostic without labels.
     pub fn new(fault: Fault, span: Span) -> Diagnostic {
         Diagnostic { fault, span, labels: Vec::new() }
     }
 
-    /// Points at another place.
+    /// Adds a label.
     #[must_use]
     pub fn label(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
         self.labels.push(Label { span, text: text.into() });
@@ -60,8 +59,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// How many mistakes of one text or module are reported. Nobody reads more, and a file that consists of mistakes must not
-/// take more memory than one that has none.
+/// Maximum number of diagnostics for one text or module. It bounds the memory that invalid input takes.
 pub const LIMIT: usize = 100;
 
 /// Collector of diagnostics, which keeps the first [`LIMIT`].
@@ -84,12 +82,12 @@ impl DiagnosticSink {
         self.0.is_empty()
     }
 
-    /// Whether looking for more is in vain.
+    /// Returns true if further diagnostics would be dropped.
     pub(crate) fn is_full(&self) -> bool {
         self.0.len() >= LIMIT
     }
 
-    /// The fault that was found first.
+    /// The first fault.
     pub(crate) fn first(self) -> Option<Fault> {
         self.0.into_iter().next().map(|diagnostic| diagnostic.fault)
     }
@@ -99,35 +97,34 @@ impl DiagnosticSink {
     }
 }
 
-/// The mistakes of one text or program, in the order of the source. There is at least one.
+/// The diagnostics of a text or program, in source order. There is at least one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// The list, if it has anything in it.
+    /// Sorts a list by location; `None` if it is empty.
     pub fn from_list(mut list: Vec<Diagnostic>) -> Option<Diagnostics> {
         list.sort_by_key(|diagnostic| diagnostic.span.start);
         (!list.is_empty()).then_some(Diagnostics(list))
     }
 
-    /// Each mistake.
+    /// The diagnostics.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.0.iter()
     }
 
-    /// The code of the first mistake.
+    /// Code of the first diagnostic.
     pub fn first_code(&self) -> &'static str {
         self.0[0].fault.code()
     }
 
-    /// Every mistake with an excerpt of its source, carets and a help line. Spans are positions of `sources`: those of the program, or of
-    /// the text that was parsed.
+    /// Formats every diagnostic with a source excerpt, carets and a help line. `sources` are those of the program or the parsed text.
     pub fn render(&self, sources: &SourceMap) -> String {
         let config = term::Config { chars: term::Chars::ascii(), ..term::Config::default() };
         let (mut text, mut excerpts) = (String::new(), Excerpts(Vec::new()));
         for diagnostic in self.iter() {
             let report = diagnostic.report(sources, &mut excerpts);
-            // A span that does not fit the source is no reason to hide the message.
+            // Without an excerpt if the span is out of range of the source.
             if term::emit_to_string(&mut text, &config, &excerpts, &report).is_err() {
                 text += &format!("{diagnostic}\n  = {}\n", diagnostic.fault.help());
             }
@@ -157,7 +154,7 @@ impl Diagnostic {
     }
 }
 
-/// Texts that labels point into: whole files where those are known, or else single lines.
+/// Texts that labels point into: whole files if known, otherwise single lines.
 struct Excerpts<'s>(Vec<Excerpt<'s>>);
 
 struct Excerpt<'s> {
@@ -224,7 +221,7 @@ impl<'f> Files<'f> for Excerpts<'_> {
 
 impl std::error::Error for Diagnostics {}
 
-/// The messages, one a line, without excerpts.
+/// Formats one message per line, without excerpts.
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, diagnostic) in self.0.iter().enumerate() {
