@@ -129,6 +129,9 @@ rows; only sums and products over a subgroup, *any order*, are added up in an or
 
 Operations on packed bytes (`dot4_…`, `…_u8x4`) read a u32 as a vector of four, the first in the lowest bits. Byte k of a word is unpacked by
 `extract_bits w, 8 × k, 8`, with its sign if `w` is an i32, and replaced by `insert_bits w, b, 8 × k, 8`, which keeps the low 8 bits of `b`.
+
+Error bounds in the rows of the math library are for f32. Functions of f16 are computed in f32 and rounded once, and are at most 0.501 ULP
+off.
 ";
 
 fn operations() -> String {

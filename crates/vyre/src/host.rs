@@ -263,6 +263,36 @@ methods! {
         pack_snorm8(b: f32, c: f32, d: f32) -> u32 = PackSnorm8;
         pack_unorm8(b: f32, c: f32, d: f32) -> u32 = PackUnorm8;
     }
+    /// Functions of f16 by the names of those of f32 and f64.
+    HalfMath(f16) {
+        abs() -> f16 = Abs;
+        sqrt() -> f16 = Sqrt;
+        floor() -> f16 = Floor;
+        ceil() -> f16 = Ceil;
+        trunc() -> f16 = Trunc;
+        round_ties_even() -> f16 = Round;
+        mul_add(factor: f16, summand: f16) -> f16 = Fma;
+        exp() -> f16 = Exp;
+        exp2() -> f16 = Exp2;
+        ln() -> f16 = Log;
+        log2() -> f16 = Log2;
+        sin() -> f16 = Sin;
+        cos() -> f16 = Cos;
+        tan() -> f16 = Tan;
+        asin() -> f16 = Asin;
+        acos() -> f16 = Acos;
+        atan() -> f16 = Atan;
+        atan2(x: f16) -> f16 = Atan2;
+        sinh() -> f16 = Sinh;
+        cosh() -> f16 = Cosh;
+        tanh() -> f16 = Tanh;
+        asinh() -> f16 = Asinh;
+        acosh() -> f16 = Acosh;
+        atanh() -> f16 = Atanh;
+        powf(exponent: f16) -> f16 = Pow;
+        cbrt() -> f16 = Cbrt;
+        hypot(other: f16) -> f16 = Hypot;
+    }
     /// Decomposition of floats into fraction and exponent (`frexp`), or integral and fractional part (`modf`).
     FloatParts(f16, f32, f64) {
         frexp_fraction() -> Self = FrexpFraction;

@@ -185,6 +185,35 @@ fn bits_of_floats() {
     same!(float_bits, x, 0);
 }
 
+/// Every method of f16, which the host evaluates as devices do.
+#[kernel(workgroup = 64)]
+fn functions_of_f16(x: &[f16], y: &mut [f16]) {
+    let i = global_index();
+    if i < y.len() {
+        let v = x[i];
+        let waves = v.sin() + v.cos() + v.tan() + v.sinh() + v.cosh() + v.tanh();
+        let inverse = v.asin() + v.acos() + v.atan() + v.atan2(waves) + v.hypot(waves) + v.cbrt();
+        let areas = v.asinh() + v.cosh().acosh() + v.atanh();
+        let powers = v.exp() + v.exp2() + v.abs().ln() + v.abs().log2() + v.exp().powf(v);
+        let rest = v.floor() + v.ceil() + v.trunc() + v.round_ties_even() + v.abs().sqrt().mul_add(v, waves);
+        y[i] = waves + inverse + areas + powers + rest;
+    }
+}
+
+#[test]
+fn math_of_f16() {
+    let x: Vec<f16> = (0..128).map(|i| f16::from_f32((i as f32 - 64.0) / 70.0)).collect();
+    let mut expected = vec![f16::ZERO; x.len()];
+    functions_of_f16::host(x.len(), &x, &mut expected);
+    on_devices(|device| {
+        let mut y = device.zeros(x.len()).unwrap();
+        match functions_of_f16(&device.upload(&x).unwrap(), &mut y).run(device, x.len()) {
+            Ok(_) => assert_eq!(y.download().unwrap(), expected),
+            Err(error) => assert!(error.to_string().contains("f16"), "{error}"),
+        }
+    });
+}
+
 /// Every method of numbers. The library of devices is exact to 1 ULP, and that of the host is another.
 #[kernel(workgroup = 64)]
 fn library_functions(x: &[f32], y: &mut [f32]) {

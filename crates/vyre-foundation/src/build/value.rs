@@ -292,6 +292,26 @@ methods! {
         frexp_fraction() -> Val<'k, T> = Pure::FrexpFraction;
         frexp_exponent() -> Val<'k, i32> = Pure::FrexpExponent;
         modf_fraction() -> Val<'k, T> = Pure::ModfFraction;
+        exp() -> Val<'k, T> = Pure::Exp;
+        exp2() -> Val<'k, T> = Pure::Exp2;
+        log() -> Val<'k, T> = Pure::Log;
+        log2() -> Val<'k, T> = Pure::Log2;
+        sin() -> Val<'k, T> = Pure::Sin;
+        cos() -> Val<'k, T> = Pure::Cos;
+        tan() -> Val<'k, T> = Pure::Tan;
+        asin() -> Val<'k, T> = Pure::Asin;
+        acos() -> Val<'k, T> = Pure::Acos;
+        atan() -> Val<'k, T> = Pure::Atan;
+        sinh() -> Val<'k, T> = Pure::Sinh;
+        cosh() -> Val<'k, T> = Pure::Cosh;
+        tanh() -> Val<'k, T> = Pure::Tanh;
+        asinh() -> Val<'k, T> = Pure::Asinh;
+        acosh() -> Val<'k, T> = Pure::Acosh;
+        atanh() -> Val<'k, T> = Pure::Atanh;
+        cbrt() -> Val<'k, T> = Pure::Cbrt;
+        atan2(x: T) -> Val<'k, T> = Pure::Atan2;
+        pow(exponent: T) -> Val<'k, T> = Pure::Pow;
+        hypot(other: T) -> Val<'k, T> = Pure::Hypot;
     }
     impl[Integer] T {
         mul_high(other: T) -> Val<'k, T> = Pure::MulHigh;
@@ -331,26 +351,6 @@ methods! {
     }
     impl f32 {
         to_bits() -> Val<'k, u32> = Pure::Bitcast;
-        exp() -> Val<'k, f32> = Pure::Exp;
-        exp2() -> Val<'k, f32> = Pure::Exp2;
-        log() -> Val<'k, f32> = Pure::Log;
-        log2() -> Val<'k, f32> = Pure::Log2;
-        sin() -> Val<'k, f32> = Pure::Sin;
-        cos() -> Val<'k, f32> = Pure::Cos;
-        tan() -> Val<'k, f32> = Pure::Tan;
-        asin() -> Val<'k, f32> = Pure::Asin;
-        acos() -> Val<'k, f32> = Pure::Acos;
-        atan() -> Val<'k, f32> = Pure::Atan;
-        sinh() -> Val<'k, f32> = Pure::Sinh;
-        cosh() -> Val<'k, f32> = Pure::Cosh;
-        tanh() -> Val<'k, f32> = Pure::Tanh;
-        asinh() -> Val<'k, f32> = Pure::Asinh;
-        acosh() -> Val<'k, f32> = Pure::Acosh;
-        atanh() -> Val<'k, f32> = Pure::Atanh;
-        cbrt() -> Val<'k, f32> = Pure::Cbrt;
-        atan2(x: f32) -> Val<'k, f32> = Pure::Atan2;
-        pow(exponent: f32) -> Val<'k, f32> = Pure::Pow;
-        hypot(other: f32) -> Val<'k, f32> = Pure::Hypot;
         pack_f16(high: f32) -> Val<'k, u32> = Pure::PackF16;
         quantize_f16() -> Val<'k, f32> = Pure::QuantizeF16;
         pack_snorm16(high: f32) -> Val<'k, u32> = Pure::PackSnorm16;

@@ -1,7 +1,44 @@
-//! How far a result is from the true one, and where to look.
+//! Errors in units in the last place, and the operands at which they are measured.
 
-/// The distance of an f32 from a number that f64 is precise enough for, in units in the last place of an f32 near that.
-pub(super) fn ulps(exact: f64, result: f32) -> f64 {
+use half::f16;
+
+use crate::ir::Scalar;
+
+/// A type of operands whose functions are measured.
+pub trait Measured: Scalar + Into<f64> {
+    /// Bits of the fraction.
+    const FRACTION: i64;
+    /// Exponents of the smallest and largest normal numbers.
+    const EXPONENTS: [i64; 2];
+    /// Numbers of seeds for functions of one operand and of two.
+    const SEEDS: [u64; 2];
+    /// Operands of a seed, for functions of `arity` operands.
+    fn operands(arity: usize, seed: u64) -> [Self; 2];
+}
+
+impl Measured for f32 {
+    const FRACTION: i64 = 23;
+    const EXPONENTS: [i64; 2] = [-126, 127];
+    const SEEDS: [u64; 2] = [1 << 32, 1 << 30];
+
+    fn operands(arity: usize, seed: u64) -> [f32; 2] {
+        if arity == 1 { [f32::from_bits(seed as u32), 0.0] } else { pair(seed) }
+    }
+}
+
+impl Measured for f16 {
+    const FRACTION: i64 = 10;
+    const EXPONENTS: [i64; 2] = [-14, 15];
+    const SEEDS: [u64; 2] = [1 << 16, 1 << 32];
+
+    fn operands(_: usize, seed: u64) -> [f16; 2] {
+        [seed, seed >> 16].map(|bits| f16::from_bits(bits as u16))
+    }
+}
+
+/// Error of a result in units in the last place of the exact value, which f64 represents closely enough.
+pub(super) fn ulps<T: Measured>(exact: f64, result: T) -> f64 {
+    let result: f64 = result.into();
     if exact.is_nan() && result.is_nan() {
         return 0.0;
     }
@@ -11,13 +48,17 @@ pub(super) fn ulps(exact: f64, result: f32) -> f64 {
     if exact.is_infinite() {
         return if result.is_infinite() { 0.0 } else { f64::INFINITY };
     }
-    // An infinity stands for the number that comes after the largest one, and all beyond.
-    const BEYOND: f64 = 2.0 * (1u128 << 127) as f64;
-    let exact = exact.abs().min(BEYOND);
-    let result = f64::from(result.abs()).min(BEYOND);
-    let exponent = ((exact.to_bits() >> 52) as i64 - 1023).clamp(-126, 127);
-    let ulp = f64::from_bits(((exponent - 23 + 1023) as u64) << 52);
-    (result - exact).abs() / ulp
+    // An infinity counts as the power of two after the largest number, and so does an exact value beyond.
+    let [least, greatest] = T::EXPONENTS;
+    let beyond = power(greatest + 1);
+    let exact = exact.abs().min(beyond);
+    let result = result.abs().min(beyond);
+    let exponent = ((exact.to_bits() >> 52) as i64 - 1023).clamp(least, greatest);
+    (result - exact).abs() / power(exponent - T::FRACTION)
+}
+
+fn power(exponent: i64) -> f64 {
+    f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
 /// Inverse hyperbolic tangent. `f64::atanh` computes `ln_1p` of a number near −1 for negative operands, and loses 24 bits of it.
@@ -25,9 +66,9 @@ pub(super) fn atanh(x: f64) -> f64 {
     x.abs().atanh().copysign(x)
 }
 
-/// Operands for functions of two: any two, two of similar size, bases and exponents of powers that are neither zero nor
-/// infinite, subnormal numbers of all sizes, and small multiples of ¼.
-pub(super) fn sample(seed: u64) -> [f32; 2] {
+/// Pairs of f32 of six kinds: unrelated numbers, numbers of similar magnitude, bases and exponents whose power is neither zero nor
+/// infinite (of any base, and of bases near 1), subnormal numbers of all magnitudes, and small multiples of ¼.
+fn pair(seed: u64) -> [f32; 2] {
     let [first, second] = [0, 1].map(|place| mixed(seed.wrapping_mul(2) | place));
     let x = f32::from_bits(first as u32);
     let fraction = second as u32 as f64 / 2f64.powi(32);
@@ -54,7 +95,7 @@ pub(super) fn sample(seed: u64) -> [f32; 2] {
     }
 }
 
-/// The output of SplitMix64 at a position.
+/// Output of SplitMix64 at a position.
 fn mixed(position: u64) -> u64 {
     let z = position.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,18 +1,18 @@
-//! The math library: functions of f32 that are made of other operations of the op table, with the same bits on all devices
-//! with exact floats.
+//! Math library: `exp`, `sin`, `pow` and others, expanded to basic operations of the op table, with the same bits on all devices with
+//! exact floats.
 //!
-//! Each function is defined once, over an abstract arithmetic that has two interpretations. One
-//! computes: it is the evaluator of the function's row in the op table, by which the oracle runs it. The other writes
-//! instructions: [`transform::expand_math`](crate::transform::expand_math) puts them in the place of the function before a
-//! program is lowered, so that no backend knows these functions.
+//! Each function is defined once, over an abstract arithmetic with two interpretations. Evaluated, it is the evaluator of the op-table
+//! row, which the oracle uses. Emitted, it is the instruction sequence that [`transform::expand_math`](crate::transform::expand_math)
+//! substitutes before lowering, so no backend implements these functions.
 //!
-//! * They use f32, u32 and bool only, which all devices have, and no control flow, so that lanes stay together.
-//! * Most end in the sum of a large and a small part, where only that sum rounds to f32. So results are seldom other than the
-//!   correctly rounded ones, and never far off.
+//! * The functions use f32, u32 and bool only, which all devices have, and are branch-free, so lanes do not diverge.
+//! * f16 is computed in f32 and rounded once.
+//! * Most functions end in the sum of a large and a small term (double-single arithmetic), and only that sum rounds. Most results are
+//!   therefore correctly rounded.
 //! * Special values follow Annex F of the C standard.
 //!
-//! [`FUNCTIONS`] says how far results may be off. `cargo xtask soak math` measures it over all operands (of functions of two,
-//! over 2³⁰ pairs), and a test over a sample of them.
+//! [`FUNCTIONS`] and [`FUNCTIONS_F16`] contain the error bounds. `cargo xtask soak math` measures the errors over all operands (of
+//! functions of two operands, over 2³⁰ pairs), and a test measures a sample.
 
 mod accuracy;
 mod arithmetic;
@@ -23,80 +23,107 @@ mod trigonometric;
 
 use std::fmt;
 
-use crate::ir::Pure;
+use half::f16;
+
+use crate::ir::{Pure, Scalar};
 use arithmetic::{Arithmetic, Direct, Real};
 
+pub use accuracy::Measured;
 pub(crate) use arithmetic::Emitter;
 
-/// A function of the library.
-pub struct Function {
-    /// Its operation.
+/// A function of the library for operands of one type.
+pub struct Function<T> {
+    /// Operation.
     pub op: Pure,
-    /// How far its results are from the true ones at most, in units in the last place.
+    /// Largest error of a result in units in the last place.
     pub bound: f64,
-    /// How many operands it has.
+    /// Number of operands.
     pub arity: usize,
-    lanes: fn(&[&[f32]], &mut [f32]),
-    exact: fn(&[f32]) -> f64,
+    lanes: fn(&[&[T]], &mut [T]),
+    error: fn(&[T], T) -> f64,
 }
 
-impl Function {
-    /// Computes the results for lists of operands, of which there is one for each parameter, as long as `results`.
-    pub fn evaluate(&self, operands: &[&[f32]], results: &mut [f32]) {
+impl<T: Measured> Function<T> {
+    /// Computes the results for lists of operands: one list per parameter, as long as `results`.
+    pub fn evaluate(&self, operands: &[&[T]], results: &mut [T]) {
         (self.lanes)(operands, results);
     }
 
-    /// How far a result is from the true one, which is computed in f64, in units in the last place of that. A result that is
-    /// wrong in kind (NaN, infinity, or sign) is infinitely far.
-    pub fn error(&self, operands: &[f32], result: f32) -> f64 {
-        accuracy::ulps((self.exact)(operands), result)
+    /// Error of a result in units in the last place of the exact value. It is infinite if the result is a NaN, an infinity or of a
+    /// sign where the exact value is not.
+    pub fn error(&self, operands: &[T], result: T) -> f64 {
+        (self.error)(operands, result)
     }
 
-    /// Two operands at which a function of two has something to do, other ones for each seed.
-    pub fn sample(seed: u64) -> [f32; 2] {
-        accuracy::sample(seed)
+    /// Number of seeds over which the error is measured.
+    pub fn seeds(&self) -> u64 {
+        T::SEEDS[self.arity - 1]
+    }
+
+    /// Operands of a seed: every operand once for functions of one operand of at most 32 bits, otherwise random ones of a distribution
+    /// that favours finite results. The second is unused by functions of one operand.
+    pub fn operands(&self, seed: u64) -> [T; 2] {
+        T::operands(self.arity, seed)
     }
 }
 
-impl fmt::Debug for Function {
+impl<T> fmt::Debug for Function<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.op.info().name)
     }
 }
 
+/// A type of operands, and the type in which their functions are computed.
+pub(crate) trait Host: Scalar {
+    fn widened(self) -> f32;
+    fn rounded(wide: f32) -> Self;
+}
+
+impl Host for f32 {
+    #[inline(always)]
+    fn widened(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn rounded(wide: f32) -> f32 {
+        wide
+    }
+}
+
+impl Host for f16 {
+    #[inline(always)]
+    fn widened(self) -> f32 {
+        self.to_f32()
+    }
+    #[inline(always)]
+    fn rounded(wide: f32) -> f16 {
+        f16::from_f32(wide)
+    }
+}
+
 macro_rules! library {
     ($($op:ident = $module:ident::$function:ident($($operand:ident),+), $bound:literal, $exact:path;)*) => {
-        /// The functions, with the bounds that were measured and rounded up: over all operands, or for functions of two
-        /// operands over many pairs, and with some room.
-        pub static FUNCTIONS: &[Function] = &[ $( Function {
-            op: Pure::$op,
-            bound: $bound,
-            arity: [$(stringify!($operand)),+].len(),
-            lanes: |operands, results| {
-                let [$($operand),+] = operands else { unreachable!("one list for each parameter") };
-                $( let $operand = &$operand[..results.len()]; )+
-                for (lane, result) in results.iter_mut().enumerate() {
-                    *result = direct::$function($($operand[lane]),+);
-                }
-            },
-            exact: |operands| {
-                let [$($operand),+] = *operands else { unreachable!("one operand for each parameter") };
-                $exact($(f64::from($operand)),+)
-            },
-        }, )* ];
+        /// The functions for f32. Their bounds are measured errors, rounded up: over all operands, or, of functions of two operands,
+        /// over 2³⁰ pairs, with a margin.
+        pub static FUNCTIONS: &[Function<f32>] =
+            &[ $( library!(@function f32, $op, $function($($operand),+), $bound, $exact), )* ];
 
-        /// The functions, computed.
+        /// The functions for f16.
+        pub static FUNCTIONS_F16: &[Function<f16>] =
+            &[ $( library!(@function f16, $op, $function($($operand),+), F16_BOUND, $exact), )* ];
+
+        /// Evaluated functions.
         pub(crate) mod direct {
             use super::*;
             $(
                 #[inline(always)]
-                pub(crate) fn $function($($operand: f32),+) -> f32 {
-                    $module::$function($(Real::new(&Direct, $operand)),+).value()
+                pub(crate) fn $function<T: Host>($($operand: T),+) -> T {
+                    T::rounded($module::$function($(Real::new(&Direct, $operand.widened())),+).value())
                 }
             )*
         }
 
-        /// The result of a function in any interpretation, or `None` if the operation is not of the library.
+        /// Result of a function in an interpretation, or `None` if the operation is not of the library.
         pub(crate) fn apply<M: Arithmetic>(m: &M, op: Pure, operands: &[M::F]) -> Option<M::F> {
             match (op, operands) {
                 $( (Pure::$op, &[$($operand),+]) => {
@@ -106,7 +133,29 @@ macro_rules! library {
             }
         }
     };
+    (@function $ty:ty, $op:ident, $function:ident($($operand:ident),+), $bound:expr, $exact:path) => {
+        Function {
+            op: Pure::$op,
+            bound: $bound,
+            arity: [$(stringify!($operand)),+].len(),
+            lanes: |operands, results| {
+                let [$($operand),+] = operands else { unreachable!("one list for each parameter") };
+                $( let $operand = &$operand[..results.len()]; )+
+                for (lane, result) in results.iter_mut().enumerate() {
+                    *result = direct::$function::<$ty>($($operand[lane]),+);
+                }
+            },
+            error: |operands, result| {
+                let [$($operand),+] = *operands else { unreachable!("one operand for each parameter") };
+                accuracy::ulps($exact($(f64::from($operand)),+), result)
+            },
+        }
+    };
 }
+
+/// Bound of all functions for f16: an error below 1 ULP of f32 is 2⁻¹³ ULP of f16, and the conversion rounds.
+const F16_BOUND: f64 = 0.501;
+
 library! {
     Exp = exponential::exp(x), 0.76, f64::exp;
     Exp2 = exponential::exp2(x), 0.76, f64::exp2;

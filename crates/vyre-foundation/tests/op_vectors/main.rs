@@ -110,10 +110,21 @@ macro_rules! files {
 
 /// All vectors. The tests share this list, so none depends on which others have run.
 fn all_vectors() -> Vec<Vector> {
-    files!["integers", "bits", "binary16", "binary32", "binary64", "comparisons", "conversions", "functions", "packed"]
-        .into_iter()
-        .flat_map(|(name, text)| read(text).unwrap_or_else(|mistake| panic!("{name}.txt: {mistake}")))
-        .collect()
+    files![
+        "integers",
+        "bits",
+        "binary16",
+        "binary32",
+        "binary64",
+        "comparisons",
+        "conversions",
+        "functions",
+        "functions_f16",
+        "packed"
+    ]
+    .into_iter()
+    .flat_map(|(name, text)| read(text).unwrap_or_else(|mistake| panic!("{name}.txt: {mistake}")))
+    .collect()
 }
 
 /// Reads vectors: `op(operand types) -> result type { a, b => result; … }`, for any number of operations. Comments start with

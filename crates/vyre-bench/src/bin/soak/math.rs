@@ -1,7 +1,7 @@
-//! How far the results of the math library are from the true ones.
+//! Errors of the math library in ULP.
 //!
-//! A function of one operand is measured at all 2³² of them; one of two at 2³⁰ pairs, which are random but chosen so that the
-//! function has something to do.
+//! Functions of one operand of f16 and f32 are measured at every operand; functions of two at 2³⁰ random pairs or more, most of which have
+//! a finite result.
 
 use std::num::NonZero;
 use std::sync::Mutex;
@@ -9,48 +9,71 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use vyre_foundation::math::{FUNCTIONS, Function};
+use vyre_foundation::math::{FUNCTIONS, FUNCTIONS_F16, Function, Measured};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only these functions
     functions: Vec<String>,
+    /// Only functions of this type: f16 or f32
+    #[arg(long = "type", value_name = "TYPE")]
+    ty: Option<String>,
 }
 
-/// Operands that a thread does at a time.
+impl Args {
+    fn selects<T: Measured>(&self, function: &Function<T>) -> bool {
+        let name = function.op.info().name;
+        self.ty.as_deref().is_none_or(|ty| ty == T::TYPE.name())
+            && (self.functions.is_empty() || self.functions.iter().any(|selected| selected == name))
+    }
+}
+
+/// Operands per unit of work of a thread.
 const CHUNK: usize = 1 << 12;
-const PAIRS: u64 = 1 << 30;
 
-/// The operands with the largest error.
+/// Largest error and its operands.
 #[derive(Clone, Copy)]
-struct Worst {
+struct Worst<T> {
     error: f64,
-    operands: [f32; 2],
-    result: f32,
+    operands: [T; 2],
+    result: T,
 }
 
-/// Measures, prints, and says whether all functions keep their bounds.
+/// Measures the functions, prints their largest errors, and returns whether all are within their bounds.
 pub(crate) fn run(args: &Args) -> bool {
-    let name = |function: &Function| function.op.info().name;
-    if let Some(unknown) = args.functions.iter().find(|asked| !FUNCTIONS.iter().any(|known| name(known) == **asked)) {
-        let names: Vec<&str> = FUNCTIONS.iter().map(name).collect();
+    let names: Vec<&str> = FUNCTIONS.iter().map(|function| function.op.info().name).collect();
+    if let Some(unknown) = args.functions.iter().find(|selected| !names.contains(&selected.as_str())) {
         eprintln!("error: `{unknown}` is not a function of the library\n  = help: it has {}", names.join(", "));
         return false;
     }
+    let types = ["f16", "f32"];
+    if let Some(unknown) = args.ty.as_deref().filter(|ty| !types.contains(ty)) {
+        eprintln!("error: `{unknown}` is not a type of the library\n  = help: it has {}", types.join(", "));
+        return false;
+    }
+    // All of them are measured, also after an error beyond its bound.
+    let halves = report(args, FUNCTIONS_F16);
+    let singles = report(args, FUNCTIONS);
+    halves && singles
+}
+
+/// Measures the selected functions of a type.
+fn report<T: Measured + Send + Sync>(args: &Args, functions: &[Function<T>]) -> bool {
     let mut passed = true;
-    for function in
-        FUNCTIONS.iter().filter(|f| args.functions.is_empty() || args.functions.iter().any(|n| n == name(f)))
-    {
+    for function in functions.iter().filter(|function| args.selects(function)) {
         let start = Instant::now();
         let Worst { error, operands, result } = measure(function);
         let kept = error <= function.bound;
         passed &= kept;
-        let operands: Vec<String> =
-            operands[..function.arity].iter().map(|x| format!("{x:e} (0x{:08x})", x.to_bits())).collect();
+        let shown = |value: T| format!("{:e} (0x{:x})", value.into(), value.to_bits());
+        let operands: Vec<String> = operands[..function.arity].iter().copied().map(shown).collect();
         println!(
-            "{:<6} {error:.4} ULP at {} -> {result:e}; bound {} {}; {:.0} s",
-            name(function),
+            "{} {:<6} {error:.4} ULP of {} at {} -> {}; bound {} {}; {:.0} s",
+            T::TYPE,
+            function.op.info().name,
+            function.seeds(),
             operands.join(", "),
+            shown(result),
             function.bound,
             if kept { "kept" } else { "BROKEN" },
             start.elapsed().as_secs_f64()
@@ -59,27 +82,25 @@ pub(crate) fn run(args: &Args) -> bool {
     passed
 }
 
-fn measure(function: &Function) -> Worst {
-    let total = if function.arity == 1 { 1 << 32 } else { PAIRS };
+fn measure<T: Measured + Send + Sync>(function: &Function<T>) -> Worst<T> {
+    let total = function.seeds();
     let next = AtomicU64::new(0);
-    let worst = Mutex::new(Worst { error: 0.0, operands: [0.0; 2], result: 0.0 });
+    let none = Worst { error: 0.0, operands: [T::from_bits(0); 2], result: T::from_bits(0) };
+    let worst = Mutex::new(none);
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
             scope.spawn(|| {
-                let mut own = Worst { error: 0.0, operands: [0.0; 2], result: 0.0 };
-                let mut operands = [vec![0.0; CHUNK], vec![0.0; CHUNK]];
-                let mut results = vec![0.0; CHUNK];
+                let mut own = none;
+                let mut operands = [vec![T::from_bits(0); CHUNK], vec![T::from_bits(0); CHUNK]];
+                let mut results = vec![T::from_bits(0); CHUNK];
                 loop {
                     let first = next.fetch_add(CHUNK as u64, Ordering::Relaxed);
                     if first >= total {
                         break;
                     }
                     let [x, y] = &mut operands;
-                    for ((x, y), position) in x.iter_mut().zip(y).zip(first..) {
-                        [*x, *y] = match function.arity {
-                            1 => [f32::from_bits(position as u32), 0.0],
-                            _ => Function::sample(position),
-                        };
+                    for ((x, y), seed) in x.iter_mut().zip(y).zip(first..) {
+                        [*x, *y] = function.operands(seed);
                     }
                     let [x, y] = &operands;
                     function.evaluate(&[x.as_slice(), y.as_slice()][..function.arity], &mut results);
