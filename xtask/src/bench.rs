@@ -1,6 +1,6 @@
-//! `cargo xtask bench [SUITE] …`: builds in release and runs a suite, or all of them. With `--record`, what a full run measures is kept under
-//! `bench/records`, and the tables and plots of `bench/README.md` and the README are made from that. `cargo xtask bench --redraw` makes these
-//! from what is kept, and measures nothing.
+//! `cargo xtask bench [SUITE] …`: builds one or all benchmark suites in release mode and runs them. With `--record`,
+//! the results of a full run are saved under `bench/records`, and the tables and plots of `bench/README.md` and the
+//! README are generated from them. `cargo xtask bench --redraw` generates them from saved results.
 
 use std::fmt::Write as _;
 use std::process::Stdio;
@@ -11,10 +11,11 @@ use crate::test::{cargo, passes};
 const README: &str = "README.md";
 const ALL: &str = "bench/README.md";
 const RECORDS: &str = "bench/records";
-/// Suites whose tables are in the README, without the lines that compare vyre with itself; the first one also as a plot.
+/// Suites whose tables are in the README, without lines that compare vyre with itself; the first one also has a plot
+/// there.
 const HEADLINES: [&str; 2] = ["kernels", "gpu"];
 const HEADLINES_PLOT: &str = "headlines.svg";
-/// It is between these.
+/// Markers around the generated part of the README.
 const MARKS: [&str; 2] =
     ["<!-- records: made by `cargo xtask bench SUITE --record` -->\n", "<!-- end of records -->\n"];
 const SUITES: [&str; 8] = ["compile", "kernels", "gpu", "pipeline", "planners", "megakernel", "graph", "host"];
@@ -47,7 +48,7 @@ pub(crate) fn run(arguments: &[&str]) -> bool {
     })
 }
 
-/// Keeps the lines of a run, and brings what is made of them up to date.
+/// Saves the results of a run, and regenerates the tables and plots.
 fn record(suite: &str, lines: &str) -> std::io::Result<()> {
     let folder = root().join(RECORDS);
     std::fs::create_dir_all(&folder)?;
@@ -56,7 +57,7 @@ fn record(suite: &str, lines: &str) -> std::io::Result<()> {
     redraw()
 }
 
-/// Brings what is made of the records up to date.
+/// Regenerates the tables and plots from the records.
 fn redraw() -> std::io::Result<()> {
     for (file, text) in made(&std::fs::read_to_string(root().join(README))?)? {
         std::fs::write(root().join(file), text)?;
@@ -64,26 +65,27 @@ fn redraw() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The README before, between and after the marks.
+/// The README before, between and after the markers.
 fn parts(readme: &str) -> Option<(&str, &str, &str)> {
     let start = readme.find(MARKS[0])? + MARKS[0].len();
     let end = start + readme[start..].find(MARKS[1])?;
     Some((&readme[..start], &readme[start..end], &readme[end..]))
 }
 
-/// The files that are not what the records give, and why.
+/// Generated files that are out of date, with the reason.
 pub(crate) fn stale(readme: &str) -> Vec<(String, String)> {
     match made(readme) {
         Ok(made) => {
             let found = |file: &str| std::fs::read_to_string(root().join(file)).unwrap_or_default();
             let stale = made.into_iter().filter(|(file, text)| found(file) != *text);
-            stale.map(|(file, _)| (file, "it is not what `cargo xtask bench --redraw` makes".into())).collect()
+            stale.map(|(file, _)| (file, "it is out of date: run `cargo xtask bench --redraw`".into())).collect()
         }
         Err(error) => vec![(README.into(), format!("the records cannot be read: {error}"))],
     }
 }
 
-/// What is made of the records: a plot of each suite, the README, which has the lines of one of them, and the file with all.
+/// Files generated from the records: a plot of each suite, the README with the tables of the headline suites, and the
+/// file with all tables.
 fn made(readme: &str) -> std::io::Result<Vec<(String, String)>> {
     let (before, _, after) = parts(readme).ok_or_else(|| std::io::Error::other("the marks are missing"))?;
     let mut all = String::from(
@@ -114,7 +116,7 @@ fn made(readme: &str) -> std::io::Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-/// The machine of a record, and the adapter behind the device `wgpu` where a line names one.
+/// Machine of a record, with the adapter of the device `wgpu` if a line names one.
 fn place(record: &str) -> String {
     let first = |name: &str| record.lines().find_map(|line| field(line, name));
     let adapter = first("adapter").map(|adapter| format!("; `wgpu` is {adapter}"));
@@ -131,7 +133,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// What ours is compared with: a time is what we aim at.
+/// Label of a baseline: a time is a goal.
 fn other(baseline: &str) -> String {
     match baseline.split_once(' ') {
         Some((_, "ns" | "us" | "ms")) => format!("goal of {baseline}"),
@@ -143,7 +145,7 @@ fn other(baseline: &str) -> String {
 struct Row {
     name: String,
     ours_ns: f64,
-    /// Baselines, and their times divided by ours.
+    /// Baselines, and their times divided by vyre's.
     ratios: Vec<(String, f64)>,
 }
 
@@ -162,7 +164,7 @@ fn rows(record: &str) -> Vec<Row> {
     rows
 }
 
-/// The value of a field of an object whose values are texts without quotes in them, and numbers.
+/// Value of a field of a JSON object with only numbers and strings without quotes.
 fn field<'l>(line: &'l str, name: &str) -> Option<&'l str> {
     let key = format!("\"{name}\":");
     let value = &line[line.find(&key)? + key.len()..];
@@ -180,13 +182,13 @@ fn duration(ns: f64) -> String {
     }
 }
 
-/// Position of the bars of a plot, in units of the picture.
+/// Position of the bars of a plot, in user units.
 const BARS: [f64; 2] = [370.0, 800.0];
 /// Height of a bar, with the space below it.
 const BAR: f64 = 16.0;
 /// Top of the first bar.
 const TOP: f64 = 68.0;
-/// At most n + 1 ticks stand on an axis.
+/// Maximum number of axis ticks, minus one.
 const TICKS: i32 = 10;
 
 /// A bar for every ratio on a logarithmic axis, with a line at 1.
@@ -252,7 +254,7 @@ fn plot(suite: &str, machine: &str, rows: &[Row]) -> String {
     svg
 }
 
-/// The processor that this runs on, and how many of its threads.
+/// Processor of this machine, and number of threads.
 fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let of = |name: &str| {

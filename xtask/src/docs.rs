@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: the book, as web pages. What it shows is tested by `cargo xtask test`, without mdBook.
+//! `cargo xtask docs`: builds the book as web pages. Its code blocks are tested by `cargo xtask test`, without mdBook.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::test::{cargo, passes, quiet};
 use crate::{root, target_dir};
 
-/// Builds the book, and says whether that worked. With `open`, a browser shows it.
+/// Builds the book; returns whether that succeeded. With `open`, shows it in a browser.
 pub(crate) fn run(open: bool) -> bool {
     let Some(mdbook) = installed() else {
         eprintln!("error: the book needs mdBook, and `cargo install --locked mdbook` did not give it");
@@ -27,7 +27,7 @@ pub(crate) fn run(open: bool) -> bool {
     built
 }
 
-/// Copies the pictures to the place beside the pages that chapters name, `../pictures`, as it is in the repository.
+/// Copies the pictures to `../pictures`, relative to the pages, as in the repository.
 fn copy_pictures(to: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(to)?;
     for picture in std::fs::read_dir(root().join("docs/pictures"))? {
@@ -37,7 +37,7 @@ fn copy_pictures(to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The mdBook of this machine, or one of our own.
+/// Installed mdBook, or a copy installed into the target folder.
 fn installed() -> Option<PathBuf> {
     let folder = target_dir().join("tools");
     let own = folder.join("bin").join(format!("mdbook{}", std::env::consts::EXE_SUFFIX));

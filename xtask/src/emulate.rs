@@ -1,5 +1,5 @@
-//! `cargo xtask emulate avx512`: the conformance suite of the CPU backend on a processor with AVX-512, which Bochs emulates: a
-//! Linux kernel boots from a CD image, and its first process runs the tests and switches the machine off.
+//! `cargo xtask emulate avx512`: runs the conformance suite of the CPU backend on an AVX-512 processor emulated by
+//! Bochs. A Linux kernel boots from a CD image, and its first process runs the tests and powers the machine off.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use crate::{root, target_dir};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Packages of Debian: files that they bring, and their names. The kernel is only unpacked.
+/// Debian packages: an installed file, and the package name. The kernel is only unpacked.
 const PACKAGES: &[(&str, &str)] = &[
     ("/usr/bin/bochs", "bochs"),
     ("/usr/share/bochs/BIOS-bochs-latest", "bochsbios"),
@@ -23,14 +23,15 @@ const PACKAGES: &[(&str, &str)] = &[
 ];
 const KERNEL: &str = "linux-image-cloud-amd64";
 
-/// What each of the machines runs. The operations take as long as all the rest.
+/// Machines and their tests. The operations take as long as the rest.
 const MACHINES: [(&str, &str); 2] = [("operations", "avx512::operations"), ("rest", "avx512:: --skip operations")];
 
-/// The processor announces a clock that is too fast, and states of its registers in a layout that the kernel refuses.
+/// Workarounds: the emulated processor reports too high a clock rate, and a register state layout that the kernel
+/// rejects.
 const KERNEL_OPTIONS: &str =
     "console=ttyS0 quiet loglevel=1 clocksource=acpi_pm clearcpuid=xsavec,xsaves,pku mitigations=off nosmp nokaslr";
 
-/// Runs the suite, with so many generated programs. Says whether it passed.
+/// Runs the suite with a number of generated programs; returns whether it passed.
 pub(crate) fn run(programs: u32) -> bool {
     match tried(programs) {
         Ok(passed) => passed,
@@ -60,7 +61,7 @@ fn tried(programs: u32) -> Result<bool, String> {
         machine.wait().map_err(|error| error.to_string())?;
         let output = fs::read_to_string(&output).map_err(|error| error.to_string())?;
         println!("{output}");
-        // Tests that find no AVX-512 would pass with what there is, and say so.
+        // Tests on a machine without AVX-512 would pass with another execution mode, which they print.
         passed &= output.contains("executed by Avx512")
             && !output.contains("executed by Avx2")
             && output.contains("\npassed");
@@ -73,7 +74,7 @@ fn install() -> Result<(), String> {
     if missing().next().is_none() {
         return Ok(());
     }
-    // Only root can install; anybody else is told what to do.
+    // Installing requires root; otherwise the command is printed.
     let apt = || {
         let mut command = Command::new("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive");
@@ -85,7 +86,7 @@ fn install() -> Result<(), String> {
     if still.is_empty() { Ok(()) } else { Err(format!("Debian: sudo apt-get install {}", still.join(" "))) }
 }
 
-/// Unpacks a kernel, once.
+/// Downloads and unpacks a kernel, once.
 fn kernel(folder: &Path) -> Result<PathBuf, String> {
     let found = || {
         let entries = fs::read_dir(folder.join("kernel/boot")).ok()?;
@@ -94,7 +95,7 @@ fn kernel(folder: &Path) -> Result<PathBuf, String> {
     if let Some(kernel) = found() {
         return Ok(kernel);
     }
-    // The package that is named has nothing but a dependency.
+    // The named package only depends on the actual one.
     let script = format!(
         "set -e; rm -f linux-image-*.deb; name=$(apt-cache depends {KERNEL} | sed -n 's/.*Depends: \\(linux-image-.*\\)/\\1/p')
         apt-get download $name; dpkg-deb -x linux-image-*.deb kernel"
@@ -103,7 +104,7 @@ fn kernel(folder: &Path) -> Result<PathBuf, String> {
     found().ok_or_else(|| format!("there is no kernel in Debian's {KERNEL}"))
 }
 
-/// Builds the tests, without need for any library.
+/// Builds the tests as a static executable.
 fn build() -> Result<PathBuf, String> {
     let mut build = cargo("test");
     build.args([
@@ -125,7 +126,7 @@ fn build() -> Result<PathBuf, String> {
     path.filter(|_| output.status.success()).map(PathBuf::from).ok_or_else(|| "the tests do not build".into())
 }
 
-/// Writes what a machine boots from, and its configuration.
+/// Writes the boot image and the configuration of a machine.
 fn write_image(folder: &Path, kernel: &Path, tests: &Path, arguments: &str, programs: u32) -> std::io::Result<()> {
     let (disk, files) = (folder.join("disk"), folder.join("files"));
     fs::create_dir_all(&disk)?;
@@ -134,7 +135,7 @@ fn write_image(folder: &Path, kernel: &Path, tests: &Path, arguments: &str, prog
     }
     fs::copy("/bin/busybox", files.join("bin/busybox"))?;
     fs::copy(tests, files.join("bin/conformance"))?;
-    // The tests look for files where they were built.
+    // The tests look for files at their build paths.
     for name in ["tests/files", "examples/kernels", "crates/vyre-testkit"] {
         let from = root().join(name);
         let to = files.join(from.strip_prefix("/").unwrap_or(&from));
@@ -161,8 +162,8 @@ fn write_image(folder: &Path, kernel: &Path, tests: &Path, arguments: &str, prog
     let image = ["-as", "mkisofs", "-quiet", "-o", "boot.iso", "-b", "isolinux.bin", "-c", "boot.cat", "-no-emul-boot"];
     let arguments = ["-boot-load-size", "4", "-boot-info-table", "disk"];
     quiet(Command::new("xorriso").args(image).args(arguments).current_dir(folder));
-    // Nobody looks at the screen: Bochs offers it over the network, but does not wait for anybody. Where there is no sound, it
-    // fails if it is not told so.
+    // The display is served over the network, without waiting for a client. On hosts without sound, Bochs fails unless
+    // configured without it.
     let configuration = "display_library: rfb, options=\"timeout=0\"
         romimage: file=/usr/share/bochs/BIOS-bochs-latest
         vgaromimage: file=/usr/share/bochs/VGABIOS-lgpl-latest
@@ -189,7 +190,7 @@ fn start(folder: &Path) -> Result<Child, String> {
         .stdout(screen())
         .stderr(Stdio::null());
     let mut machine = bochs.spawn().map_err(|error| format!("cannot run bochs: {error}"))?;
-    // Debian's asks before it starts and after it has ended.
+    // Debian's Bochs prompts before it starts and after it has ended.
     let answered = machine.stdin.take().map_or(Ok(()), |mut input| input.write_all(b"c\nq\n"));
     answered.map(|()| machine).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: coverage-guided fuzzing with cargo-fuzz, which works on stable Rust without sanitizers.
+//! `cargo xtask fuzz`: coverage-guided fuzzing with cargo-fuzz, on stable Rust without sanitizers.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,14 +7,13 @@ use std::time::SystemTime;
 use crate::root;
 use crate::test::{cargo, passes, quiet};
 
-/// The fuzz targets; `fuzz/src/lib.rs` says what each of them checks.
+/// Fuzz targets; `fuzz/src/lib.rs` describes them.
 pub(crate) const TARGETS: [&str; 3] = ["wire", "text", "lower"];
 
-/// Writes the cases to start from, and runs a target until the time is over or it finds something. Says whether it found
-/// nothing.
+/// Writes the seed corpus, and runs a target until the time is over or an input fails. Returns true if no input failed.
 pub(crate) fn run(target: &str, seconds: u32) -> bool {
     if !TARGETS.contains(&target) {
-        eprintln!("error: there is no fuzz target `{target}`; there are {}", TARGETS.join(", "));
+        eprintln!("error: there is no fuzz target `{target}`; the targets are {}", TARGETS.join(", "));
         return false;
     }
     if !installed() {
@@ -30,13 +29,13 @@ pub(crate) fn run(target: &str, seconds: u32) -> bool {
         return false;
     }
     let started = SystemTime::now();
-    // A case that takes seconds is a hang: they are a few kilobytes.
+    // An input of a few kilobytes that takes seconds counts as a hang.
     let time = format!("-max_total_time={seconds}");
     let arguments = ["run", "--sanitizer", "none", target, "--", &time, "-timeout=10", "-rss_limit_mb=2048"];
     let passed = passes(cargo("fuzz").args(arguments).arg("-print_final_stats=1"));
     for case in found_since(target, started) {
         eprintln!("error: `{target}` fails on {}", case.display());
-        eprintln!("help: repeat it with `cargo fuzz run --sanitizer none {target} {}`", case.display());
+        eprintln!("help: reproduce it with `cargo fuzz run --sanitizer none {target} {}`", case.display());
     }
     passed
 }
@@ -45,7 +44,7 @@ fn installed() -> bool {
     quiet(cargo("fuzz").arg("--version"))
 }
 
-/// The failing cases that were written after a time.
+/// Failing inputs written after a time.
 fn found_since(target: &str, started: SystemTime) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(root().join("fuzz/artifacts").join(target)) else { return Vec::new() };
     let is_new =
@@ -53,8 +52,8 @@ fn found_since(target: &str, started: SystemTime) -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).filter(is_new).collect()
 }
 
-/// The fuzz crate is a workspace of its own, which the lints of the other one do not reach. Folder and profile are the same, so
-/// that what both need in the same form is built once.
+/// The fuzz crate is a separate workspace, which the lints of the main one do not reach. Folder and profile are shared,
+/// so that common dependencies are built once.
 pub(crate) fn lint() -> bool {
     passes(fuzz_crate("clippy").args(["--locked", "--", "-D", "warnings"]))
 }

@@ -1,5 +1,4 @@
-//! Developer tasks, run as `cargo xtask <command>`. Only the standard library is used, so that building this costs next
-//! to nothing before the real work starts.
+//! Developer tasks, run as `cargo xtask <command>`. Uses only the standard library, to minimize build time.
 
 mod bench;
 mod docs;
@@ -23,38 +22,39 @@ Usage: cargo xtask <command>
 
 Commands:
   test [STEP ...] [--list] [--quick] [--no-gpu]
-                    Install the system packages of the tests, and run everything that must pass, or only the named
-                    steps. --list prints the steps, --quick leaves out slow steps and shortens randomized tests,
-                    --no-gpu leaves out the tests that need a Vulkan driver
+                    Install the system packages of the tests, and run all checks, or only the named steps. --list prints
+                    the steps, --quick skips slow steps and shortens randomized tests, --no-gpu skips tests that need a
+                    Vulkan driver
   mutants [NAME ...] [--list] [--no-gpu]
-                    Build a copy of the source with the mutants of tests/mutants, and print which test notices which mutant, of
-                    all or of those that are named. --list prints the mutants, --no-gpu leaves out those that need a Vulkan driver
-  docs [--open]     Install mdBook, and make the book of it that is in docs/, as web pages in target/book
+                    Build a copy of the source with the mutants of tests/mutants, and print which test detects each of
+                    them, or each of the named ones. --list prints the mutants, --no-gpu skips those that need a Vulkan
+                    driver
+  docs [--open]     Install mdBook, and build the book in docs/ as web pages in target/book
   tidy              Check the rules of the repository: crate dependencies, packages, names, files, links, mutants
   msrv              Install the minimum supported Rust version, and check the crates with it
   release           Dry run of a release: build every package from its archive, check the rules and the changelog, and print
                     the commands that publish the crates. Nothing is published
   fuzz TARGET [--seconds N]
-                    Install cargo-fuzz, and look for inputs on which TARGET fails: wire, text or lower. It takes 300
-                    seconds unless N is given, and is an error if there is such an input
+                    Install cargo-fuzz, and fuzz TARGET (wire, text or lower) for N seconds [default: 300]. A failing
+                    input is an error
   emulate avx512 [--programs N]
-                    Install Bochs, and run the conformance suite of the CPU backend in it, on a processor with AVX-512.
-                    It runs 300 generated programs unless N is given
+                    Install Bochs, and run the conformance suite of the CPU backend on an emulated AVX-512 processor,
+                    with N generated programs [default: 300]
   bench [SUITE [NAME]] [--json] [--quick]
-                    Measure a suite, or the lines of it whose name contains NAME, or everything, against baselines
+                    Measure a suite, or its lines whose name contains NAME, or all suites, against baselines
   bench [SUITE] --record
-                    Measure a suite, or all of them, keep the result under bench/records, and bring bench/README.md and the
-                    README up to date
-  bench --redraw    Do the latter with the results that were kept
+                    Measure a suite, or all of them, save the results under bench/records, and update bench/README.md and
+                    the README
+  bench --redraw    Update bench/README.md and the README from the saved results
   soak diff [--minutes N] [--device cpu|wgpu] [--seed S]
-                    Compare a device with the oracle on generated programs, for as long as you like
+                    Compare a device with the oracle on generated programs for N minutes
   soak deadline [--rounds N] [--seconds S] [--device cpu|wgpu]
                     Measure how late waits return after the deadline of a dispatch; more than a second is an error
   soak megakernel [--minutes N]
-                    Submit items of several tenants to a megakernel from several threads, with faults, cancellations and lost
-                    devices, for ten minutes unless N is given; none may be lost or executed twice
+                    Submit items of several tenants to a megakernel from several threads, with faults, cancellations and
+                    device losses, for N minutes [default: 10]; every item must execute exactly once
   soak math [FUNCTION ...]
-                    Measure how exact the math library is, over all operands";
+                    Measure the error of math library functions, over all operands";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();

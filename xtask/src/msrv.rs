@@ -8,7 +8,7 @@ use crate::{root, target_dir};
 /// `rust-version` of the workspace.
 const VERSION: &str = env!("CARGO_PKG_RUST_VERSION");
 
-/// Installs the toolchain and checks the crates with it, in a target folder of their own.
+/// Installs the toolchain and checks the crates with it, in a separate target folder.
 pub(crate) fn run() -> bool {
     let installed = passes(Command::new("rustup").args(["toolchain", "install", VERSION, "--profile", "minimal"]));
     let mut check = Command::new("rustup");

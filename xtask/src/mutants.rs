@@ -1,6 +1,6 @@
-//! `cargo xtask mutants`: mutation testing with a fixed table of mutants. All mutants of `tests/mutants` are inserted into one copy of
-//! the source, which is built once. Each mutant is then selected by an environment variable and the tests of its area are run until one
-//! fails. All mutants must be noticed.
+//! `cargo xtask mutants`: mutation testing with a fixed table of mutants. All mutants of `tests/mutants` are inserted
+//! into one copy of the source, which is built once. Each mutant is then selected by an environment variable, and the
+//! tests of its area are run until one fails. All mutants must be detected.
 
 mod copy;
 mod table;
@@ -67,8 +67,8 @@ impl Options {
 /// Time limit of a check without a mutant.
 const SOUND_LIMIT: Duration = Duration::from_secs(1800);
 
-/// Time limit of a check with a mutant, past which the mutant counts as noticed. It follows from the time that the same check took
-/// without one, so that a busy machine does not turn slow checks into hangs.
+/// Time limit of a check with a mutant, past which the mutant counts as detected. Relative to the time of the same
+/// check without one, so that a busy machine does not turn slow checks into hangs.
 fn time_limit(sound: Duration) -> Duration {
     Duration::from_secs(60) + 10 * sound
 }
@@ -88,14 +88,14 @@ fn folder() -> &'static Path {
     &FOLDER
 }
 
-/// Runs the tests with each selected mutant, and prints which test notices which. Returns true if all are noticed.
+/// Runs the tests with each selected mutant, and prints which test detects which. Returns true if all are detected.
 pub(crate) fn run(options: &Options) -> bool {
-    let errors = all_noticed(options).err().unwrap_or_default();
+    let errors = all_detected(options).err().unwrap_or_default();
     errors.iter().for_each(|error| eprintln!("error: {error}"));
     errors.is_empty()
 }
 
-fn all_noticed(options: &Options) -> Result<(), Vec<String>> {
+fn all_detected(options: &Options) -> Result<(), Vec<String>> {
     let source = contents(read_files().map_err(|error| vec![error])?);
     let areas = areas(&source)?;
     let known: Vec<(&Area, &Mutant)> =
@@ -128,10 +128,10 @@ fn all_noticed(options: &Options) -> Result<(), Vec<String>> {
     copy::write(folder(), &copy::as_workspace(files)).map_err(|error| vec![error])?;
     let programs = build(&checks, options.no_gpu, &locations)?;
 
-    // Without a mutant everything passes, or a failure with one means nothing.
+    // Failures with a mutant are meaningful only if all checks pass without one.
     let outcomes = in_parallel(&checks, |check| {
         let start = Instant::now();
-        (noticed(&programs, check, "", SOUND_LIMIT), start.elapsed())
+        (detected(&programs, check, "", SOUND_LIMIT), start.elapsed())
     });
     if let Some(failure) = outcomes.iter().find_map(|(failure, _)| failure.as_ref()) {
         return Err(vec![format!("without any mutant, this fails: {failure}")]);
@@ -140,26 +140,26 @@ fn all_noticed(options: &Options) -> Result<(), Vec<String>> {
         checks.into_iter().zip(outcomes).map(|(check, (_, time))| (check, time_limit(time))).collect();
 
     let caught = in_parallel(&selected, |(area, mutant)| {
-        area.checks.iter().find_map(|check| noticed(&programs, check, &mutant.name, limits[check]))
+        area.checks.iter().find_map(|check| detected(&programs, check, &mutant.name, limits[check]))
     });
-    let mut lines = vec![["mutant", "area", "noticed by", "what goes wrong"]];
+    let mut lines = vec![["mutant", "area", "detected by", "wrong behaviour"]];
     lines.extend(selected.iter().zip(&caught).map(|((area, mutant), caught)| {
         let caught = caught.as_deref().unwrap_or("MISSED");
         [mutant.name.as_str(), area.name.as_str(), caught, mutant.summary.as_str()]
     }));
     print_table(&lines);
     let count = caught.iter().flatten().count();
-    println!("\n{count} of {} mutants are noticed", selected.len());
+    println!("\n{count} of {} mutants are detected", selected.len());
     let missed = selected.iter().zip(&caught).filter(|(_, caught)| caught.is_none());
     let missed: Vec<String> = missed
         .map(|((area, mutant), _)| {
-            format!("no test of area `{}` notices `{}`: add one that does", area.name, mutant.name)
+            format!("no test of area `{}` detects `{}`: add one that does", area.name, mutant.name)
         })
         .collect();
     if missed.is_empty() { Ok(()) } else { Err(missed) }
 }
 
-/// Mistakes in the table of mutants, and mutants that do not fit the source.
+/// Errors in the table of mutants, and mutants that do not match the source.
 pub(crate) fn misfits(files: Vec<tidy::File>) -> Vec<String> {
     let source = contents(files);
     let fits = areas(&source).and_then(|areas| {
@@ -214,7 +214,7 @@ fn build(checks: &[&Check], no_gpu: bool, locations: &[Location]) -> Result<Prog
     command.current_dir(folder()).env("CARGO_TARGET_DIR", folder().join("target"));
     command.env("CARGO_BUILD_BUILD_DIR", build_dir());
     command.args(["--no-run", "--locked", "--message-format", "json-render-diagnostics"]);
-    // The whole workspace, as for the tests: with fewer packages, other features of third parties would be built anew.
+    // The whole workspace, as in the tests: a subset of packages would resolve other features and rebuild dependencies.
     command.arg("--workspace");
     if no_gpu {
         command.args(["--exclude", GPU_CRATE]);
@@ -257,7 +257,7 @@ fn mutant_at<'a>(line: &str, locations: &'a [Location]) -> Option<&'a str> {
 
 /// Runs tests with a mutant, or without one if its name is empty, and a time limit. Returns the name of the test that failed, if one
 /// did; the output is kept in the folder `logs`.
-fn noticed(programs: &Programs, check: &Check, mutant: &str, limit: Duration) -> Option<String> {
+fn detected(programs: &Programs, check: &Check, mutant: &str, limit: Duration) -> Option<String> {
     let name = check.to_string();
     let Some(program) = programs.get(&(check.package.clone(), check.target.clone())) else {
         return Some(format!("{name} was not built"));
@@ -273,7 +273,7 @@ fn noticed(programs: &Programs, check: &Check, mutant: &str, limit: Duration) ->
     command.current_dir(folder().join(TREE).join("crates").join(&check.package)).envs(ENVIRONMENT.iter().copied());
     command
         .env("VYRE_MUTANT", mutant)
-        // Programs that were optimized with another mutant are not those of this one.
+        // Separate caches: programs optimized with another mutant may differ.
         .env("VYRE_CACHE", folder().join("caches").join(if mutant.is_empty() { "none" } else { mutant }))
         .env("VYRE_PROGRAMS", self::programs(&check.package))
         .env_remove("UPDATE")
@@ -298,7 +298,7 @@ fn noticed(programs: &Programs, check: &Check, mutant: &str, limit: Duration) ->
     let said = std::fs::read(&log).unwrap_or_default();
     let said = String::from_utf8_lossy(&said);
     if status.success() {
-        // A test that was renamed is no failure of the executable.
+        // A renamed test is no failure of the executable.
         return (mutant.is_empty() && said.contains("running 0 tests"))
             .then(|| format!("{name}, which has no such test"));
     }
@@ -312,7 +312,7 @@ fn noticed(programs: &Programs, check: &Check, mutant: &str, limit: Duration) ->
     })
 }
 
-/// Does something to every element, on all cores; the results are in the order of the elements.
+/// Parallel map over all cores, with results in order.
 fn in_parallel<T: Sync, R: Send>(elements: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());

@@ -6,7 +6,7 @@ use crate::{root, tidy};
 /// Version of the workspace, which is also that of this crate.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Runs what must hold before a release, and prints the commands that publish it. Returns true if everything holds.
+/// Checks everything required for a release, and prints the commands that publish it. Returns true if everything holds.
 pub(crate) fn run() -> bool {
     println!("=== package ===");
     let packaged = package(true);
@@ -23,9 +23,9 @@ pub(crate) fn run() -> bool {
     passed
 }
 
-/// Makes the archives of all crates that are published, and with `verify` builds each of them from its archive alone.
+/// Creates the archives of all published crates; with `verify`, builds each of them from its archive alone.
 ///
-/// Only then the files in the archives must be committed.
+/// With `verify`, all files in the archives must be committed.
 pub(crate) fn package(verify: bool) -> bool {
     let mut package = cargo("package");
     // Cargo warns about every test that is not in an archive.
@@ -57,7 +57,7 @@ fn changelog() -> bool {
     found
 }
 
-/// A heading of the version, which a date may follow.
+/// Finds a heading with the version, optionally followed by a date.
 fn has_section(changelog: &str, version: &str) -> bool {
     changelog
         .lines()

@@ -75,7 +75,7 @@ const STEPS: &[Step] = &[
     Step { name: "model", summary: "loom models of the lock-free protocols", quick: false, run: |_| models() },
     Step {
         name: "mutants",
-        summary: "the tests notice every mutant",
+        summary: "the tests detect every mutant",
         quick: false,
         run: |options| mutants::run(&mutants::Options::all(options.no_gpu)),
     },
@@ -141,7 +141,7 @@ fn tests(options: &Options) -> bool {
         command.args(["--exclude", GPU_CRATE]);
     }
     if options.quick {
-        // Fewer generated programs and shorter campaigns; an explicit setting of the caller wins.
+        // Fewer generated programs and shorter campaigns; explicit settings of the caller take precedence.
         for (variable, value) in [("VYRE_PROGRAMS", "200"), ("VYRE_SOAK_SECONDS", "2")] {
             if std::env::var_os(variable).is_none() {
                 command.env(variable, value);
@@ -151,10 +151,10 @@ fn tests(options: &Options) -> bool {
     passes(&mut command)
 }
 
-/// The loom models (tests in modules called `model`), in a build of their own: `--cfg loom` replaces the atomics and locks of the
-/// protocols.
+/// Runs the loom models (tests in modules called `model`) in a separate build: `--cfg loom` replaces the atomics and
+/// locks of the protocols.
 ///
-/// The step takes most of its time to build: both packages are built by one command, which resolves their features together and builds
+/// The build dominates the time: one command builds both packages, which resolves their features together and builds
 /// each dependency once, and only third-party crates, loom among them, are optimized.
 fn models() -> bool {
     let mut models = cargo("test");
@@ -164,7 +164,7 @@ fn models() -> bool {
     passes(models.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_dir().join("loom")))
 }
 
-/// Runs the examples of the crate `vyre`, which check their results themselves, in a folder where they may leave files.
+/// Runs the examples of the crate `vyre`, which check their results, in a scratch folder.
 fn examples() -> bool {
     let folder = target_dir().join("examples");
     let listed = std::fs::create_dir_all(&folder).and_then(|()| std::fs::read_dir(root().join("crates/vyre/examples")));
@@ -176,8 +176,8 @@ fn examples() -> bool {
         }
     };
     let names = files.filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned()));
-    // The whole workspace, as the step `test` builds it: a single package would resolve other features and build its
-    // dependencies again.
+    // The whole workspace, as in the step `test`: a single package would resolve other features and rebuild its
+    // dependencies.
     let built = passes(cargo("build").args(["--locked", "--workspace", "--examples"]));
     names.fold(built, |passed, name| {
         println!("{name}");
@@ -186,8 +186,8 @@ fn examples() -> bool {
     })
 }
 
-/// Installs the system packages of the tests: a solver for the proofs, a browser for HTML reports, and for the GPU a Vulkan driver and a
-/// validator of SPIR-V.
+/// Installs the system packages of the tests: an SMT solver for the proofs, a browser for HTML reports, and for the GPU
+/// a Vulkan driver and SPIRV-Tools.
 fn packages(options: &Options) -> bool {
     let missing = || -> Vec<&str> {
         let mut missing = Vec::new();
@@ -220,7 +220,7 @@ fn packages(options: &Options) -> bool {
         return true;
     }
     println!("missing: {}", needed.join(", "));
-    // Only root can install; for other users the message below names the packages.
+    // Installing requires root; otherwise the message below names the packages.
     if quiet(Command::new("apt-get").arg("--version")) {
         let environment = ("DEBIAN_FRONTEND", "noninteractive");
         passes(Command::new("apt-get").arg("update").env(environment.0, environment.1));
@@ -259,7 +259,7 @@ fn toolchain() -> bool {
     passed
 }
 
-/// A command of the cargo that runs this, at the root of the workspace.
+/// A cargo command, with the same cargo that runs this, at the root of the workspace.
 pub(crate) fn cargo(command: &str) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     // A relative CARGO_TARGET_DIR refers to the caller's folder, not to the root.

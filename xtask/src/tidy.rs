@@ -1,6 +1,6 @@
 //! `cargo xtask tidy`: the rules of the repository that no other tool checks.
 //!
-//! The files that git tracks, or would track, are read once; every rule is a function from these files to violations.
+//! The tracked (or trackable) files are read once; every rule is a function from these files to violations.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::test::cargo;
 use crate::{bench, mutants, root};
 
-/// Allowed dependencies of each crate on others of the workspace, in the order of the flow of data, each after its dependencies; docs/decisions has the reasons.
+/// Allowed dependencies of each crate within the workspace, in topological order; docs/decisions has the reasons.
 /// Development dependencies are not restricted.
 const CRATES: &[(&str, &[&str])] = &[
     ("vyre-foundation", &[]),
@@ -44,7 +44,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Names that say nothing about what a module is for.
+/// Meaningless module names.
 const EMPTY_NAMES: &[&str] = &["utils", "common", "helpers", "base", "misc"];
 
 const REQUIRED_FILES: &[&str] = &[
@@ -60,19 +60,19 @@ const REQUIRED_FILES: &[&str] = &[
     "Cargo.lock",
 ];
 
-/// Keys of the `[package]` table of a crate that is published.
+/// Required keys in the `[package]` table of a published crate.
 const PACKAGE_KEYS: &[&str] =
     &["rust-version", "license", "repository", "description", "readme", "keywords", "categories", "include"];
 
-/// Files in the folder of a crate that is published. The licenses are links to those of the repository.
+/// Required files of a published crate. The licenses are links to those of the repository.
 const PACKAGE_FILES: &[&str] = &["README.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
 const MAX_BYTES: usize = 1 << 20;
 
-/// Files without tabs, by how their names end.
+/// Extensions of files without tabs.
 const WITHOUT_TABS: &[&str] = &[".rs", ".vyre", ".md", ".toml"];
 
-/// Prints every violation. Says whether there was none.
+/// Prints every violation; returns true if there is none.
 pub(crate) fn run() -> bool {
     let files = match read_files() {
         Ok(files) => files,
@@ -92,8 +92,8 @@ pub(crate) fn run() -> bool {
     violations.is_empty()
 }
 
-/// Development dependencies of the default members turn on no features in the dependencies of wgpu. Cargo unifies features, so
-/// `cargo run --example NAME` would otherwise build wgpu again after `cargo run`.
+/// Development dependencies of the default members must not enable features in the dependencies of wgpu. Cargo unifies
+/// features, so `cargo run --example NAME` would otherwise rebuild wgpu after `cargo run`.
 fn unified_features() -> Option<Violation> {
     let features = |edges: &str| {
         let mut tree = cargo("tree");
@@ -114,7 +114,7 @@ fn unified_features() -> Option<Violation> {
     Some(Violation::new("crates/vyre-cli/Cargo.toml", 1, message))
 }
 
-/// The packages below `root` in the output of `cargo tree --prefix depth`, or `None` if there are none.
+/// Packages below `root` in the output of `cargo tree --prefix depth`, or `None` if there are none.
 fn subtree(tree: &str, root: &str) -> Option<BTreeSet<String>> {
     let mut packages = BTreeSet::new();
     let mut depth_of_root = None;
@@ -140,7 +140,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// The content, unless it is binary.
+    /// Content, unless the file is binary.
     fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.bytes).ok().filter(|text| !text.contains('\0'))
     }
@@ -165,7 +165,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Files that git tracks, or would track: all but ignored ones.
+/// Files that git tracks or would track: all but ignored ones.
 pub(crate) fn read_files() -> Result<Vec<File>, String> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -176,11 +176,11 @@ pub(crate) fn read_files() -> Result<Vec<File>, String> {
         return Err(format!("git cannot list the files: {}", String::from_utf8_lossy(&output.stderr).trim_end()));
     }
     let listed = String::from_utf8(output.stdout).map_err(|_| "the name of a file is not UTF-8")?;
-    // A file in conflict is listed more than once.
+    // A file with a merge conflict is listed several times.
     let paths: BTreeSet<&str> = listed.split_terminator('\0').collect();
     paths
         .into_iter()
-        // Git also lists files that have just been deleted.
+        // Git also lists deleted files.
         .filter(|path| root().join(path).is_file())
         .map(|path| {
             let bytes = std::fs::read(root().join(path)).map_err(|error| format!("cannot read {path}: {error}"))?;
@@ -189,7 +189,7 @@ pub(crate) fn read_files() -> Result<Vec<File>, String> {
         .collect()
 }
 
-/// Every violation, in the order of the files.
+/// All violations, in file order.
 fn check(files: &[File]) -> Vec<Violation> {
     let mut violations = required_files(files);
     violations.extend(chapters(files));
@@ -233,24 +233,24 @@ fn whitespace(path: &str, text: &str) -> Vec<Violation> {
     violations
 }
 
-/// No module has an empty name, in a file of its own or inside another.
+/// Rejects meaningless module names, of files and inline modules.
 fn names(path: &str, text: &str) -> Vec<Violation> {
     let Some(module_path) = path.strip_suffix(".rs") else { return Vec::new() };
-    let message = |name| format!("`{name}` says nothing; name the module after what it is for");
+    let message = |name| format!("`{name}` is not a meaningful name; name the module after its purpose");
     let of_files = module_path.split('/').map(|name| (1, name));
     let inline = numbered(text).filter_map(|(line, content)| Some((line, inline_module(content)?)));
     let empty = of_files.chain(inline).filter(|(_, name)| EMPTY_NAMES.contains(name));
     empty.map(|(line, name)| Violation::new(path, line, message(name))).collect()
 }
 
-/// The name of the module that starts on this line. A module in a file of its own ends in `;` and is not meant.
+/// Name of an inline module that starts on this line. Declarations of file modules, which end in `;`, do not count.
 fn inline_module(line: &str) -> Option<&str> {
     let (declaration, _) = line.split_once('{')?;
     let mut words = declaration.split_whitespace().skip_while(|word| word.starts_with("pub"));
     (words.next()? == "mod").then(|| words.next())?
 }
 
-/// Crates depend on each other in one direction.
+/// Checks crate dependencies against the table.
 fn crate_dependencies(path: &str, manifest: &str) -> Vec<Violation> {
     let name = path.strip_prefix("crates/").and_then(|path| path.strip_suffix("/Cargo.toml"));
     let Some(name) = name.filter(|name| !name.contains('/')) else { return Vec::new() };
@@ -283,7 +283,8 @@ pub(crate) fn is_published(manifest: &str) -> bool {
     !manifest.lines().any(|line| line == "publish = false")
 }
 
-/// A crate that is published says what it is, and has a README, licenses, and no development dependency that must be published before.
+/// Checks that a published crate has metadata, a README, licenses, and no development dependency that must be published
+/// before.
 fn package(path: &str, manifest: &str, files: &[File]) -> Vec<Violation> {
     let folder = path.strip_prefix("crates/").and_then(|path| path.strip_suffix("/Cargo.toml"));
     let Some(folder) = folder.filter(|_| manifest.contains("[package]") && is_published(manifest)) else {
@@ -318,17 +319,17 @@ fn package(path: &str, manifest: &str, files: &[File]) -> Vec<Violation> {
     violations
 }
 
-/// The vyre crates among the dependencies in a manifest, with their lines. Dependencies of tests are left out.
+/// Dependencies on vyre crates in a manifest, with their lines, except for development dependencies.
 fn vyre_dependencies(manifest: &str) -> Vec<(usize, &str)> {
-    /// The table that a line belongs to.
+    /// Kind of table that a line belongs to.
     enum Table {
-        /// A key is the name of a dependency.
+        /// Keys are names of dependencies.
         Dependencies,
-        /// The keys describe one dependency.
+        /// Keys describe one dependency.
         Dependency,
         Other,
     }
-    // Tables for one kind of target end the same way.
+    // Target-specific tables have the same suffix.
     let lists_dependencies = |header: &str| {
         let last = header.rsplit('.').next().unwrap_or(header);
         matches!(last, "dependencies" | "build-dependencies")
@@ -362,7 +363,7 @@ fn vyre_dependencies(manifest: &str) -> Vec<(usize, &str)> {
     names
 }
 
-/// The name in `package = "name"`, which a renamed dependency has.
+/// Name in `package = "name"` of a renamed dependency.
 fn renamed_from(line: &str) -> Option<&str> {
     let value = line.split_once("package")?.1.trim_start().strip_prefix('=')?;
     value.split(['"', '\'']).nth(1)
@@ -372,7 +373,7 @@ fn unquoted(key: &str) -> &str {
     key.trim().trim_matches(['"', '\''])
 }
 
-/// Links in Markdown files point at files and folders of the repository, and so do paths in code spans.
+/// Checks that links in Markdown files, and paths in code spans, are files or folders of the repository.
 fn markdown_paths(path: &str, text: &str, files: &[File]) -> Vec<Violation> {
     if !path.ends_with(".md") {
         return Vec::new();
@@ -380,7 +381,7 @@ fn markdown_paths(path: &str, text: &str, files: &[File]) -> Vec<Violation> {
     let exists = |target: &str| {
         files.iter().any(|file| {
             file.path.strip_prefix(target).is_some_and(|rest| {
-                // The file itself, a folder around it, or the root.
+                // The file itself, a parent folder, or the root.
                 rest.is_empty() || rest.starts_with('/') || target.is_empty()
             })
         })
@@ -394,7 +395,7 @@ fn markdown_paths(path: &str, text: &str, files: &[File]) -> Vec<Violation> {
         .collect()
 }
 
-/// Code spans that are paths from the root, and their lines. A name in capitals, as in `crates/vyre-NAME`, stands for any.
+/// Code spans that are paths from the root, with their lines. Capitals, as in `crates/vyre-NAME`, are placeholders.
 fn named_paths(markdown: &str) -> Vec<(usize, String)> {
     const FOLDERS: &[&str] = &["crates/", "docs/", "examples/", "tests/", "xtask/"];
     let is_path = |span: &&str| {
@@ -415,7 +416,8 @@ fn named_paths(markdown: &str) -> Vec<(usize, String)> {
     paths
 }
 
-/// Chapters of the book are in its table of contents, and what they show in Rust is tested: with the documentation of the crate `vyre`.
+/// Checks that chapters of the book are in its table of contents, and that those with Rust code are tested as
+/// documentation of the crate `vyre`.
 fn chapters(files: &[File]) -> Vec<Violation> {
     let text_of = |path: &str| files.iter().find(|file| file.path == path).and_then(File::text).unwrap_or_default();
     let (contents, tested) = (text_of("docs/src/SUMMARY.md"), text_of("crates/vyre/src/lib.rs"));
@@ -433,7 +435,7 @@ fn chapters(files: &[File]) -> Vec<Violation> {
     violations
 }
 
-/// Decision records are named `NNNN-title.md`, have distinct numbers, and are in the index.
+/// Checks that decision records are named `NNNN-title.md`, have distinct numbers, and are in the index.
 fn decisions(files: &[File]) -> Vec<Violation> {
     const FOLDER: &str = "docs/decisions/";
     let index = files.iter().find(|file| file.path.strip_prefix(FOLDER) == Some("README.md"));
@@ -457,7 +459,7 @@ fn decisions(files: &[File]) -> Vec<Violation> {
     violations
 }
 
-/// The targets of relative links in a Markdown text, without fragments, and their lines. Code is left out, but not what mdBook
+/// Targets of relative links in a Markdown text, without fragments, with their lines. Ignores code, except for mdBook
 /// includes in it.
 fn relative_links(markdown: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
@@ -489,7 +491,7 @@ fn relative_links(markdown: &str) -> Vec<(usize, String)> {
     links
 }
 
-/// The path that a link in a file means, unless that is outside of the repository.
+/// Path of a link target, unless it is outside of the repository.
 fn resolve(file: &str, link: &str) -> Option<String> {
     if link.starts_with('/') {
         return None;
@@ -508,7 +510,7 @@ fn resolve(file: &str, link: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Lines with their numbers. A carriage return stays, unlike with `str::lines`.
+/// Lines with numbers. Unlike `str::lines`, keeps carriage returns.
 fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.split('\n').enumerate().map(|(index, line)| (index + 1, line))
 }
@@ -517,7 +519,7 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
 mod tests {
     use super::*;
 
-    /// Checks a repository that has the required files and these, and compares what is reported.
+    /// Checks a repository with the required files and `files`, and compares the violations.
     #[track_caller]
     fn reports(files: &[(&str, &str)], expected: &[&str]) {
         let required = REQUIRED_FILES.iter().map(|path| (*path, ""));
@@ -554,7 +556,7 @@ mod tests {
 
     #[test]
     fn empty_names() {
-        let of_file = "`utils` says nothing; name the module after what it is for";
+        let of_file = "`utils` is not a meaningful name; name the module after its purpose";
         reports(&[("crates/vyre-cpu/src/utils.rs", "")], &[&format!("crates/vyre-cpu/src/utils.rs:1: {of_file}")]);
         reports(&[("src/utils/mod.rs", "")], &[&format!("src/utils/mod.rs:1: {of_file}")]);
         reports(&[("src/a.rs", "\npub(crate) mod utils {}\n")], &[&format!("src/a.rs:2: {of_file}")]);

@@ -1,7 +1,7 @@
-//! What it takes to get a program to a device: the wire format and the passes of the optimizer.
+//! Compilation benchmarks: the wire format and the optimizer passes.
 //!
-//! The programs are generated, of about 1 000 and 10 000 instructions. Every pass is run, as for a program that is known to be
-//! hot, and a line for each says what share of the whole it takes.
+//! The programs are generated, with about 1 000 and 10 000 instructions. All passes run, as for a hot program; a line
+//! for each pass shows its share of the time.
 
 use std::hint::black_box;
 
@@ -26,12 +26,12 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
             unit: "instructions",
         };
         let pipeline = Pipeline { passes: Registry::standard().schedule_all(), to_fixed_point: true };
-        // As in a release build, whatever this one is.
+        // As in a release build, independent of this build.
         let options = Options { validate_each: false, ..Options::default() };
         let optimize = |program: &Validated<Program>| {
             optimizer::run(program.clone(), &pipeline, &options, &mut |_| {}).map(|(_, report)| report)
         };
-        // The first time, rules are read.
+        // The first run parses the rules.
         optimize(&program)?;
         let settled = optimize(&program)?;
         let name = format!("optimize_{instructions}");
@@ -53,7 +53,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     Ok(())
 }
 
-/// A line for each pass: its time against a quarter of the time of all.
+/// A line for each pass: its time against a quarter of the total.
 fn shares<'a>(report: &Report, line: &impl Fn(&'a str) -> Line<'a>, run: &optimizer::Report) {
     let total: u64 = run.metrics.iter().map(|metric| metric.runtime_ns).sum();
     for pass in Registry::standard().schedule_all() {
@@ -63,12 +63,13 @@ fn shares<'a>(report: &Report, line: &impl Fn(&'a str) -> Line<'a>, run: &optimi
     }
 }
 
-/// The generated program whose size is nearest to what is asked for.
+/// Generated program with the size nearest to `instructions`.
 fn program_of(instructions: usize) -> Result<Validated<Program>, Error> {
     nearest(instructions, (0..40).map(|seed| program_from(seed, instructions)))
 }
 
-/// The program whose size after the optimizer is nearest to what is asked for. Little of a generated program survives.
+/// Generated program with the optimized size nearest to `instructions`. Optimization removes most of a generated
+/// program.
 pub(crate) fn optimized_program_of(instructions: usize) -> Result<Validated<Program>, Error> {
     let optimized = (0..20).map(|seed| {
         let program = program_from(seed, 5 * instructions)?;

@@ -1,4 +1,4 @@
-//! Megakernels, against one task, submission or dispatch for each item, and against themselves without what makes them fast.
+//! Megakernel benchmarks: against one task, submission or dispatch per item, and ablations of its optimizations.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ use vyre_wgpu::Wgpu;
 use crate::baseline::raw::Raw;
 use crate::line::{Line, Report};
 
-/// The operations that are used here, by their places in the file.
+/// Operations used, by their position in the file.
 const SCALE: u32 = 1;
 const ROTATE: u32 = 3;
 const ACCUMULATE: u32 = 4;
@@ -34,7 +34,7 @@ fn session(device: &Device, config: Config) -> Result<Session, Error> {
     Ok(session)
 }
 
-/// A session with items on memory of its own.
+/// A session with a queue of items and their memory.
 struct Queue {
     session: Session,
     items: Vec<WorkItem>,
@@ -42,7 +42,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// `shape` gives for each item of the queue its operation, and which input and output it has.
+    /// `shape` returns the operation, input and output of each item.
     fn new(
         device: &Device,
         policy: Policy,
@@ -62,7 +62,7 @@ impl Queue {
         Ok(Queue::warm(session, (0..items).map(item).collect()))
     }
 
-    /// What is hot is known after some drains, and compiled behind them.
+    /// Drains a few times, so that hot operations are detected and compiled.
     fn warm(session: Session, items: Vec<WorkItem>) -> Queue {
         let mut queue = Queue { session, items, drains: 0 };
         for _ in 0..3 {
@@ -72,7 +72,7 @@ impl Queue {
         queue
     }
 
-    /// Drains the queue, as often as it takes to report what is found; gives what the launches took.
+    /// Drains the queue, with as many launches as needed to report all hits; returns the device time.
     fn drain(&mut self) -> f64 {
         assert_eq!(self.session.submit(&self.items), Pushed::All);
         let mut device = 0.0;
@@ -141,14 +141,14 @@ fn words(report: &Report, device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// What kernels of their own and windows are worth.
+/// Ablation of specialized kernels and windows.
 fn modes(report: &Report, device: &Device) -> Result<(), Error> {
     const ITEMS: u32 = 20_000;
     let never = u32::MAX;
     let standard = Config::default().policy;
     let apart = Policy { hot_window_threshold: never, ..standard };
     let interpreting = Policy { jit_queue_len_threshold: never, hot_opcode_threshold: never, ..apart };
-    // Most items are of one operation.
+    // Most items have one operation.
     let skewed = |item: u32| {
         let op = [SCALE, SCALE, SCALE, ROTATE, SCALE, SCALE, ACCUMULATE, SCALE, SCALE, SCAN][item as usize % 10];
         [op, 2 * item, 2 * item + 1]
@@ -164,7 +164,7 @@ fn modes(report: &Report, device: &Device) -> Result<(), Error> {
             interpreted.drain();
         })],
     );
-    // Chains of eight items between three handles.
+    // Chains of eight items over three handles.
     let chained = |item: u32| {
         let (chain, link) = (item / 8 * 3, item % 8);
         [if link % 3 == 2 { ACCUMULATE } else { SCALE }, chain + link % 3, chain + (link + 1) % 3]
@@ -183,7 +183,7 @@ fn modes(report: &Report, device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// What counters are worth: chains of very different lengths.
+/// Ablation of dependency counters: chains of very different lengths.
 fn orders(report: &Report, device: &Device) -> Result<(), Error> {
     const CHAINS: u32 = 64;
     const LONGEST: u32 = 512;
@@ -216,8 +216,8 @@ fn orders(report: &Report, device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// What autotuning finds in 20 drains of the mix that `vyre megakernel demo` shows, against the best of all settings, each of which is
-/// tried, and the standard ones.
+/// Autotuning in 20 drains of the mix of `vyre megakernel demo`, against the best of all settings by exhaustive search,
+/// and the default ones.
 fn tuning(report: &Report, device: &Device) -> Result<(), Error> {
     const ITEMS: u32 = 100_000;
     if !report.wants("tuned") {
@@ -271,7 +271,7 @@ fn tuning(report: &Report, device: &Device) -> Result<(), Error> {
     let least = |fixed: &[(f64, Settings)]| {
         fixed.iter().copied().min_by(|(a, _), (b, _)| a.total_cmp(b)).expect("some were tried")
     };
-    // Room for hits hardly matters, so it is tried with the best of the rest.
+    // Hit capacity has little effect, so it is varied only for the best of the other settings.
     for multiplier in [1, 4] {
         let settings = Settings { multiplier, ..least(&fixed).1 };
         fixed.push((of(Some(settings))?, settings));
@@ -290,7 +290,8 @@ fn tuning(report: &Report, device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// Items of 256 bytes on the GPU device, against raw wgpu: a submission for each, and a dispatch for each in one encoder.
+/// Items of 256 bytes on the GPU device, against raw wgpu: one submission per item, and one dispatch per item in a
+/// single encoder.
 fn gpu(report: &Report) -> Result<(), Error> {
     const ITEMS: u32 = 100_000;
     const SOURCE: &str = "

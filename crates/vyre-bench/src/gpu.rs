@@ -1,8 +1,8 @@
-//! Example kernels on the wgpu device, with all data resident, against WGSL by hand through wgpu alone: how long they take, how
-//! many instructions of SPIR-V they are, what many small dispatches cost, and how soon a process has its first result.
+//! GPU benchmarks: example kernels on the wgpu device, with resident data, against hand-written WGSL through wgpu
+//! alone: execution time, SPIR-V instructions, cost of many small dispatches, and time to first result of a process.
 //!
-//! Kernels are timed from being submitted to being done. Instructions are those of modules for a device without peculiarities.
-//! Programs are marked `fast`: like WGSL, they take the floats of the device as they are.
+//! Kernels are timed from submission to completion. Instructions are those of modules for a device without workarounds.
+//! Programs are marked `fast`: like WGSL, they use the device's floats.
 
 use std::process::Command;
 
@@ -22,17 +22,17 @@ const MANDELBROT: &str = include_str!("baseline/wgsl/mandelbrot.wgsl");
 const SCAN: &str = include_str!("baseline/wgsl/scan.wgsl");
 const TINY: &str = include_str!("baseline/wgsl/tiny.wgsl");
 
-/// The environment variable by which a process is asked for its first result, and by whom.
+/// Environment variable that makes a process compute a first result, and names the implementation.
 const FIRST: &str = "VYRE_BENCH_FIRST_RESULT";
 
-/// What all lines have in common.
+/// Common state of all lines.
 struct Bench<'r> {
     report: &'r Report,
     device: Device,
     raw: Raw,
 }
 
-/// A launch: a program, and an entry point that does the same.
+/// A launch: a program, and an equivalent WGSL entry point.
 type Pair<'a> = (&'a Validated<Program>, &'a str, &'a str);
 
 type Kernels = fn(&Bench<'_>) -> Result<(), Error>;
@@ -65,7 +65,7 @@ fn line<'a>(name: &'a str, work: u64, unit: &'a str) -> Line<'a> {
     Line { suite: "gpu", name, device: "wgpu", threads: 0, baseline: "raw", work, unit }
 }
 
-/// The program as it is compared with WGSL: with the floats of the device.
+/// The program in the form compared with WGSL: with the floats of the device.
 fn fast(program: Result<Validated<Program>, Error>) -> Result<Validated<Program>, Error> {
     let mut program = (*program?).clone();
     program.set_fast(true);
@@ -85,7 +85,7 @@ impl Bench<'_> {
         self.upload(element, &vec![0; count as usize * element.size()])
     }
 
-    /// The lines of a kernel.
+    /// Measures the lines of a kernel.
     fn lines(
         &self,
         name: &str,
@@ -95,7 +95,7 @@ impl Bench<'_> {
         pairs: &[Pair<'_>],
     ) -> Result<(), Error> {
         self.report.compare(&mut || ours.run(), &mut [(line(name, work, unit), &mut || self.raw.run(theirs))]);
-        // The optimizer unrolls loops; what lowering alone makes of a program is comparable with what was written.
+        // The optimizer unrolls loops; the lowering of the unoptimized program is comparable with the source.
         for (suffix, device) in [("instructions", &self.device), ("instructions_as_written", &self.device.as_written())]
         {
             let (mut of_ours, mut of_theirs) = (0, 0);
@@ -175,7 +175,7 @@ fn matmul(bench: &Bench<'_>) -> Result<(), Error> {
 
 fn mandelbrot(bench: &Bench<'_>) -> Result<(), Error> {
     let (side, raw) = (1024, &bench.raw);
-    // WGSL has no bytes.
+    // WGSL has no byte type.
     let source = example_source("mandelbrot").replace("[u8;", "[u32;");
     let program = fast(program(&source, "mandelbrot"))?;
     let (image, raw_image) = bench.zeros(Element::U32, side * side)?;
@@ -184,10 +184,10 @@ fn mandelbrot(bench: &Bench<'_>) -> Result<(), Error> {
     let theirs = [raw.dispatch(MANDELBROT, "main", [side / 16, side / 16, 1], &[(0, &params), (1, &raw_image)])];
     ours.run();
     raw.run(&theirs);
-    // At the border of the set, a rounding makes another shade.
+    // At the border of the set, a rounding difference changes the shade.
     let (found, expected) = (words(&image.read()?), words(&raw.read(&raw_image)));
     let same = found.iter().zip(&expected).filter(|(a, b)| a == b).count();
-    assert!(same > expected.len() / 100 * 98, "mandelbrot gives other results");
+    assert!(same > expected.len() / 100 * 98, "mandelbrot: results differ");
     let work = (u64::from(side * side), "pixels");
     bench.lines("mandelbrot", work, &ours, &theirs, &[(&program, MANDELBROT, "main")])
 }
@@ -217,13 +217,13 @@ fn scan(bench: &Bench<'_>) -> Result<(), Error> {
     ];
     ours.run();
     raw.run(&theirs);
-    assert!(sums.read()? == raw.read(&raw_sums), "scan gives other results");
+    assert!(sums.read()? == raw.read(&raw_sums), "scan: results differ");
     let pairs =
         [(&programs[0], SCAN, "sum_chunks"), (&programs[1], SCAN, "scan_totals"), (&programs[2], SCAN, "scan_chunks")];
     bench.lines("scan", (u64::from(count), "elements"), &ours, &theirs, &pairs)
 }
 
-/// Dispatches that are submitted one by one, against as many in one encoder. Each needs the one before.
+/// Dependent dispatches, submitted one by one, against as many in one encoder.
 fn dispatches(bench: &Bench<'_>) -> Result<(), Error> {
     let raw = &bench.raw;
     let tiny = program(
@@ -260,7 +260,7 @@ fn dispatches(bench: &Bench<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Processes that do one thing and end.
+/// Time to first result of new processes.
 fn first_result(report: &Report) {
     let run = |whose: &str| {
         let program = std::env::current_exe().expect("this program has a path");
@@ -272,7 +272,7 @@ fn first_result(report: &Report) {
     report.compare(&mut || run("ours"), &mut [(line, &mut || run("raw"))]);
 }
 
-/// What such a process does.
+/// Main function of such a process.
 fn first_result_here(whose: &str) -> Result<(), Error> {
     let (x, y) = (1f32.to_le_bytes(), 1f32.to_le_bytes());
     let result = if whose == "raw" {
@@ -293,5 +293,5 @@ fn first_result_here(whose: &str) -> Result<(), Error> {
 
 fn assert_near(name: &str, found: &[u8], expected: &[u8]) {
     let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * b.abs();
-    assert!(floats(found).iter().zip(&floats(expected)).all(near), "{name} gives other results");
+    assert!(floats(found).iter().zip(&floats(expected)).all(near), "{name}: results differ");
 }

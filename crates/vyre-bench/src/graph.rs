@@ -1,4 +1,4 @@
-//! Graph algorithms on the cpu device, against the same by hand, petgraph and the crate `graph`.
+//! Graph benchmarks on the cpu device, against hand-written algorithms, petgraph and the crate `graph`.
 
 use graph::prelude::{CsrLayout, DirectedCsrGraph, GraphBuilder, UndirectedCsrGraph};
 use petgraph::graph::UnGraph;
@@ -27,7 +27,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
         let graph = Graph::new(&Edges::generate(family, scale, 16, 27_491_095)?)?;
         let others = Others::new(&graph);
         for threads in [2, 1] {
-            // The crate `graph` asks nobody how many threads it may have.
+            // The crate `graph` uses all processors that the thread may run on.
             let _pinned = (threads == 1).then(Pinned::here);
             measure(report, name, &graph, &others, threads)?;
         }
@@ -35,13 +35,13 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether any line is asked for.
+/// Returns whether any line is selected.
 fn wanted(report: &Report, algorithm: &str, graph: &str) -> bool {
     let baselines = ["", "_vs_petgraph", "_vs_graph", "_fixed_sparse", "_fixed_hybrid", "_fixed_dense"];
     baselines.iter().any(|baseline| report.wants(&format!("{algorithm}_{graph}{baseline}_one_thread")))
 }
 
-/// The graph as others want it.
+/// The graph in the formats of other libraries.
 struct Others {
     petgraph: UnGraph<(), u32, u32>,
     weighted: DirectedCsrGraph<u32, (), f32>,
@@ -60,7 +60,7 @@ impl Others {
         for (a, at, b) in once() {
             petgraph.add_edge(a.into(), b.into(), graph.outgoing().weights[at]);
         }
-        // The last node may have no edges, and the builder counts nodes by them: a loop changes nothing.
+        // The builder derives the node count from the edges: a self-loop adds the last node, and changes no result.
         let last = graph.nodes() - 1;
         let edges = rows().map(|(node, at)| (node, graph.outgoing().targets[at], graph.outgoing().weights[at] as f32));
         let edges: Vec<(u32, u32, f32)> = edges.chain([(last, last, 1.0)]).collect();

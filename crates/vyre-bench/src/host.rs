@@ -1,4 +1,4 @@
-//! Typed kernels and buffers, against the same calls of the driver.
+//! Host overhead benchmarks: typed kernels and buffers against the same calls of the driver.
 
 use vyre::{Device, kernel};
 use vyre_driver::{Error, Grid};
@@ -15,7 +15,7 @@ fn saxpy(a: f32, x: &[f32], y: &mut [f32]) {
     }
 }
 
-/// Launches for each measurement: one alone is shorter than what disturbs it.
+/// Launches per measurement: a single one is shorter than the noise.
 const LAUNCHES: usize = 100;
 
 pub(crate) fn run(report: &Report) -> Result<(), Error> {
@@ -66,7 +66,7 @@ fn launches(report: &Report, device: &Device, device_name: &str, name: &str, n: 
     Ok(())
 }
 
-/// An upload and a download of a MiB.
+/// Upload and download of 1 MiB.
 fn copies(report: &Report, device: &Device, device_name: &str) -> Result<(), vyre::Error> {
     let n = 1 << 18;
     let typed = vec![1.0f32; n];

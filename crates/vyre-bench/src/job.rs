@@ -1,4 +1,4 @@
-//! Jobs on a device: the example kernels, and what they are given.
+//! Jobs: launches of the example kernels with their arguments.
 
 use vyre_driver::{Argument, Device, Dispatch, Error, Grid, Kernel};
 use vyre_foundation::fill::Fill;
@@ -7,7 +7,7 @@ use vyre_foundation::launch;
 use vyre_foundation::{Validated, text, validate};
 use vyre_testkit::corpus;
 
-/// Launches of kernels, which are submitted together.
+/// Launches of kernels, submitted together.
 pub(crate) struct Job {
     device: Device,
     dispatches: Vec<Dispatch>,
@@ -31,7 +31,7 @@ impl Job {
         self.launch_kernel(&kernel, grid, arguments)
     }
 
-    /// Adds a launch of what was compiled in another way.
+    /// Adds a launch of a compiled kernel.
     pub(crate) fn launch_kernel(
         mut self,
         kernel: &Kernel,
@@ -48,14 +48,14 @@ impl Job {
     }
 }
 
-/// What a program is given, by the names of its objects.
+/// Arguments of a program, by object name.
 macro_rules! arguments {
     ($($name:ident: $value:expr),*) => { vec![$((stringify!($name), vyre_driver::Argument::from($value))),*] };
 }
 
 pub(crate) use arguments;
 
-/// The program `name` of the example kernels in `file`.
+/// Program `name` of the example kernels in `file`.
 pub(crate) fn example(file: &str, name: &str) -> Result<Validated<Program>, Error> {
     program(example_source(file), name)
 }

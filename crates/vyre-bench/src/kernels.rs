@@ -1,9 +1,9 @@
-//! The example kernels, and those of `vyre::kernels`, on the CPU device, with all data resident: against kernels by hand (`expert`),
-//! against plain Rust with rayon or libraries, and against themselves as they are written; what a second thread brings; and what launching and
-//! compiling cost.
+//! CPU kernel benchmarks, with resident data: the example kernels and `vyre::kernels` against hand-written kernels
+//! (`expert`), plain Rust with rayon, libraries, and their unoptimized forms; scaling to a second thread; launch and
+//! compile overhead.
 //!
-//! Everything uses all cores, but for `sprs`. Our results are compared with those of kernels by hand, of rayon and of libraries, before these
-//! are measured; in `spmv` and `matmul_1024`, after it.
+//! All contenders use all cores, except for `sprs`. Results are compared with those of hand-written kernels, rayon and
+//! libraries before the measurement; in `spmv` and `matmul_1024`, after it.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -23,18 +23,18 @@ use crate::host::driver_error;
 use crate::job::{Job, arguments, elements, example, floats, groups, program, random, square, words};
 use crate::line::{Contender, Line, Report, Taken};
 
-/// What all lines have in common.
+/// Common state of all lines.
 struct Bench<'r> {
     report: &'r Report,
     cpu: Device,
-    /// The same device, as users of `vyre::kernels` see it.
+    /// The same device in the API of `vyre::kernels`.
     typed: vyre::Device,
     threads: u32,
 }
 
 type Kernels = fn(&Bench<'_>) -> Result<(), Error>;
 
-/// The names of the lines, and what measures them.
+/// Names of lines, and the functions that measure them.
 const KERNELS: [(&[&str], Kernels); 12] = [
     (&["saxpy", "saxpy_vs_rayon"], saxpy),
     (&["hash", "hash_vs_rayon"], hash),
@@ -65,7 +65,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
 }
 
 impl Bench<'_> {
-    /// 16 million, or a million for a quick look.
+    /// 16 million elements, or one million with `--quick`.
     fn count(&self) -> u32 {
         if self.report.quick { 1 << 20 } else { 1 << 24 }
     }
@@ -82,7 +82,7 @@ impl Bench<'_> {
         Line { suite: "kernels", name, device: "cpu", threads: self.threads, baseline, work, unit }
     }
 
-    /// The lines of a kernel against both baselines.
+    /// Measures a kernel against both baselines.
     fn lines(
         &self,
         name: &str,
@@ -98,7 +98,7 @@ impl Bench<'_> {
         );
     }
 
-    /// The line of a kernel on two threads against the same on one.
+    /// Measures a kernel on two threads against one thread.
     fn two_threads(
         &self,
         name: &str,
@@ -131,7 +131,7 @@ fn saxpy(bench: &Bench<'_>) -> Result<(), Error> {
     ours.run();
     expert::saxpy(1.5, &huge_x, &mut of_expert);
     plain::saxpy(1.5, &x, &mut of_plain);
-    assert!(floats(&of_ours.read()?) == of_plain && of_plain == *of_expert, "saxpy gives other results");
+    assert!(floats(&of_ours.read()?) == of_plain && of_plain == *of_expert, "saxpy: results differ");
 
     bench.lines(
         "saxpy",
@@ -159,7 +159,7 @@ fn hash(bench: &Bench<'_>) -> Result<(), Error> {
     ours.run();
     expert::hash(&huge_keys, &mut of_expert);
     plain::hash(&keys, &mut of_plain);
-    assert!(words(&of_ours.read()?) == of_plain && of_plain == *of_expert, "hash gives other results");
+    assert!(words(&of_ours.read()?) == of_plain && of_plain == *of_expert, "hash: results differ");
 
     bench.lines(
         "hash",
@@ -188,7 +188,7 @@ fn mandelbrot(bench: &Bench<'_>) -> Result<(), Error> {
     ours.run();
     expert::mandelbrot(&image, &mut of_expert);
     plain::mandelbrot(&image, &mut of_plain);
-    assert!(of_ours.read()? == of_plain && of_plain == *of_expert, "mandelbrot gives other results");
+    assert!(of_ours.read()? == of_plain && of_plain == *of_expert, "mandelbrot: results differ");
 
     let work = (u64::from(side * side), "pixels");
     bench.lines("mandelbrot", work, &|| ours.run(), &mut || expert::mandelbrot(&image, &mut of_expert), &mut || {
@@ -218,7 +218,7 @@ fn gather(bench: &Bench<'_>) -> Result<(), Error> {
     ours.run();
     expert::gather(&huge_table, &huge_index, &mut of_expert);
     plain::gather(&table, &index, &mut of_plain);
-    assert!(floats(&of_ours.read()?) == of_plain && of_plain == *of_expert, "gather gives other results");
+    assert!(floats(&of_ours.read()?) == of_plain && of_plain == *of_expert, "gather: results differ");
 
     let mut expert = || expert::gather(&huge_table, &huge_index, &mut of_expert);
     bench.lines("gather", (u64::from(count), "elements"), &|| ours.run(), &mut expert, &mut || {
@@ -248,8 +248,8 @@ fn nbody(bench: &Bench<'_>) -> Result<(), Error> {
     expert::nbody(step, &of_plain, &mut exact.0, &mut exact.1);
     expert::nbody_rsqrt(step, &of_plain, &mut near.0, &mut near.1);
     plain::nbody(step, &of_plain, &mut by_rayon.0, &mut by_rayon.1);
-    assert!(floats(&velocities.read()?) == *exact.0 && floats(&moved.read()?) == *exact.1, "nbody gives other results");
-    assert!(*by_rayon.1 == *exact.1, "nbody gives other results with rayon");
+    assert!(floats(&velocities.read()?) == *exact.0 && floats(&moved.read()?) == *exact.1, "nbody: results differ");
+    assert!(*by_rayon.1 == *exact.1, "nbody: the result with rayon differs");
     let is_near = |(near, exact): (&f32, &f32)| (near - exact).abs() <= 1e-4 * exact.abs().max(1.0);
     assert!(near.0.iter().zip(&*exact.0).all(is_near), "an approximate step is far from the exact one");
 
@@ -286,7 +286,7 @@ fn scan(bench: &Bench<'_>) -> Result<(), Error> {
     expert::scan(&huge_data, &mut of_expert);
     plain::scan(&data, &mut of_plain);
     let of_ours = sums.borrow().download().map_err(driver_error)?;
-    assert!(of_ours == of_plain && of_plain == *of_expert, "scan gives other results");
+    assert!(of_ours == of_plain && of_plain == *of_expert, "scan: results differ");
 
     let mut expert = || expert::scan(&huge_data, &mut of_expert);
     bench.lines("scan", (u64::from(count), "elements"), &ours, &mut expert, &mut || plain::scan(&data, &mut of_plain));
@@ -299,7 +299,7 @@ fn reduce(bench: &Bench<'_>) -> Result<(), Error> {
     let x = device.upload(&data).map_err(driver_error)?;
     let ours = || kernels::sum(device, &x).expect("it fits");
     let huge_data = Huge::of(&data);
-    // Every order of additions has roundings of its own.
+    // The rounding of a sum depends on its order.
     let exact: f64 = data.iter().map(|element| f64::from(*element)).sum();
     for sum in [ours(), expert::reduce(&huge_data), plain::reduce(&data)] {
         assert!((f64::from(sum) - exact).abs() < 1e-4 * exact, "reduce gives {sum} instead of {exact}");
@@ -327,7 +327,7 @@ fn histogram(bench: &Bench<'_>) -> Result<(), Error> {
     ours();
     let (of_expert, of_plain) = (expert::histogram(&huge_data), plain::histogram(&data));
     let of_ours = bins.borrow().download().map_err(driver_error)?;
-    assert!(of_ours == of_plain && of_plain == of_expert, "histogram gives other results");
+    assert!(of_ours == of_plain && of_plain == of_expert, "histogram: results differ");
 
     let mut expert = || {
         black_box(expert::histogram(&huge_data));
@@ -348,7 +348,7 @@ fn matmul(bench: &Bench<'_>) -> Result<(), Error> {
     let mut packed = Huge::zeros(length * length);
     expert::matmul(length, &huge_a, &huge_b, &mut of_expert, &mut packed);
     plain::matmul(length, &a, &b, &mut of_plain);
-    assert!(of_plain == *of_expert, "matmul gives other results with rayon");
+    assert!(of_plain == *of_expert, "matmul: the result with rayon differs");
 
     for (name, program) in
         [("matmul", example("matmul", "matmul")?), ("matmul_tiled", example("matmul_tiled", "matmul_tiled")?)]
@@ -360,7 +360,7 @@ fn matmul(bench: &Bench<'_>) -> Result<(), Error> {
         let arguments = arguments![m: side, n: side, k: side, a: &a_buffer, b: &b_buffer, c: &of_ours];
         let ours = Job::new(&bench.cpu).launch(&program, square(side), arguments)?;
         ours.run();
-        assert!(floats(&of_ours.read()?) == of_plain, "{name} gives other results");
+        assert!(floats(&of_ours.read()?) == of_plain, "{name}: results differ");
 
         let mut expert = || expert::matmul(length, &huge_a, &huge_b, &mut of_expert, &mut packed);
         bench.lines(name, work, &|| ours.run(), &mut expert, &mut || plain::matmul(length, &a, &b, &mut of_plain));
@@ -368,7 +368,7 @@ fn matmul(bench: &Bench<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The product of `vyre::kernels`, against a library for products that uses all cores, too.
+/// The matrix product of `vyre::kernels`, against a library that also uses all cores.
 fn matmul_1024(bench: &Bench<'_>) -> Result<(), Error> {
     let (side, device) = (if bench.report.quick { 256 } else { 1024 }, &bench.typed);
     let (a, b) = (floats(&random(Element::F32, side * side, 1)?), floats(&random(Element::F32, side * side, 2)?));
@@ -385,17 +385,17 @@ fn matmul_1024(bench: &Bench<'_>) -> Result<(), Error> {
     bench.report.compare(&mut || ours(), &mut [(line, &mut library)]);
     let of_ours = c.borrow().download().map_err(driver_error)?;
     let is_near = |(ours, theirs): (&f32, &f32)| (ours - theirs).abs() <= 1e-4 * theirs.abs().max(1.0);
-    assert!(of_ours.iter().zip(&*of_library).all(is_near), "matmul_1024 gives other results");
+    assert!(of_ours.iter().zip(&*of_library).all(is_near), "matmul_1024: results differ");
     Ok(())
 }
 
-/// A product with a sparse matrix of which each row has up to 32 elements, against the library `sprs`, which uses one core.
+/// Product with a sparse matrix of up to 32 elements per row, against the library `sprs`, which uses one core.
 fn spmv(bench: &Bench<'_>) -> Result<(), Error> {
     let (rows, device) = (if bench.report.quick { 1 << 16 } else { 1u32 << 20 }, &bench.typed);
     let mut starts = vec![0u32];
     let mut columns = Vec::new();
     for (row, word) in (0..rows).zip(words(&random(Element::U32, rows, 1)?)) {
-        // Most neighbours are near, as in meshes, and some are anywhere.
+        // Most neighbours are near, as in meshes, and some are random.
         let mut of_row: Vec<u32> = (0..word % 33)
             .map(|step| if step % 4 == 0 { word.rotate_left(step) % rows } else { (row + 3 * step) % rows })
             .collect();
@@ -426,7 +426,7 @@ fn spmv(bench: &Bench<'_>) -> Result<(), Error> {
     bench.report.compare(&mut || ours(), &mut [(bench.line("spmv", "sprs", work, "elements"), &mut library)]);
     let of_ours = y.borrow().download().map_err(driver_error)?;
     let is_near = |(ours, theirs): (&f32, &f32)| (ours - theirs).abs() <= 1e-4 * theirs.abs().max(1.0);
-    assert!(of_ours.iter().zip(&of_library).all(is_near), "spmv gives other results");
+    assert!(of_ours.iter().zip(&of_library).all(is_near), "spmv: results differ");
     Ok(())
 }
 
@@ -437,7 +437,7 @@ fn sort(bench: &Bench<'_>) -> Result<(), Error> {
     let sorted = RefCell::new(sorted);
     let ours = || {
         let sorted = &mut sorted.borrow_mut();
-        // All of them sort a copy.
+        // Each contender sorts a copy.
         kernels::copy(device, &unsorted, sorted).expect("it fits");
         kernels::sort(device, sorted).expect("it fits");
     };
@@ -447,17 +447,17 @@ fn sort(bench: &Bench<'_>) -> Result<(), Error> {
     expert::sort(&huge_keys, &mut of_expert, &mut scratch);
     plain::sort(&keys, &mut of_plain);
     let of_ours = sorted.borrow().download().map_err(driver_error)?;
-    assert!(of_ours == of_plain && of_plain == *of_expert, "sort gives other results");
+    assert!(of_ours == of_plain && of_plain == *of_expert, "sort: results differ");
 
     let mut expert = || expert::sort(&huge_keys, &mut of_expert, &mut scratch);
     bench.lines("sort", (u64::from(count), "elements"), &ours, &mut expert, &mut || plain::sort(&keys, &mut of_plain));
     Ok(())
 }
 
-/// A kernel of the examples, its grid, and its arguments in the notation of `vyre run`.
+/// An example kernel, its grid, and its arguments in the notation of `vyre run`.
 type Written = (&'static str, Result<Validated<Program>, Error>, launch::Grid, Vec<(&'static str, String)>);
 
-/// What the optimizer brings to the example kernels, at a size that fits into the caches.
+/// Effect of the optimizer on the example kernels, at a size that fits into the caches.
 fn as_written(bench: &Bench<'_>) -> Result<(), Error> {
     let count = 1u32 << 16;
     let (zeros, random) = (format!("zeros:{count}"), format!("random:{count}:7"));
@@ -562,14 +562,14 @@ fn as_written(bench: &Bench<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What it takes to launch a kernel that does nothing, and to compile an optimized program.
+/// Overhead of launching an empty kernel, and of compiling an optimized program.
 fn overheads(bench: &Bench<'_>) -> Result<(), Error> {
     let empty = program("program empty workgroup(1) {\n}", "empty")?;
     let empty = Job::new(&bench.cpu).launch(&empty, groups(1), vec![])?;
     let line = bench.line("launch_empty", "3 us", 1, "launches");
     bench.report.against_limit(&line, 3000.0, Taken::Median, &mut || empty.run());
 
-    // Programs that are optimized already: what is measured is the backend.
+    // The programs are optimized already: only the backend is measured.
     let backend = Cpu::default().open()?;
     let programs = [
         ("compile_saxpy", "0.3 ms", 0.3e6, bench.cpu.compile(&example("saxpy", "saxpy")?)?.program().clone()),

@@ -1,30 +1,30 @@
-//! One line of a benchmark.
+//! Measurement and output of benchmark lines.
 
 use std::time::{Duration, Instant};
 
 use vyre_driver::{Capabilities, DeviceKind};
 
-/// How lines are measured and written.
+/// Options of measurement and output.
 pub(crate) struct Report {
     pub(crate) json: bool,
     pub(crate) quick: bool,
-    /// Only lines whose name contains this are measured.
+    /// Filter: only lines whose name contains this are measured.
     pub(crate) only: String,
 }
 
-/// Which of many times counts.
+/// Statistic over repeated times.
 #[derive(Clone, Copy)]
 pub(crate) enum Taken {
-    /// The best: what the work takes when nothing else happens.
+    /// Minimum: the time without disturbances.
     Best,
-    /// The median: what callers see.
+    /// Median: the typical time for callers.
     Median,
 }
 
-/// Something that is timed.
+/// A function to be timed.
 pub(crate) type Contender<'a> = &'a mut dyn FnMut();
 
-/// What is measured.
+/// Description of a measurement.
 pub(crate) struct Line<'a> {
     pub(crate) suite: &'a str,
     pub(crate) name: &'a str,
@@ -36,12 +36,12 @@ pub(crate) struct Line<'a> {
 }
 
 impl Report {
-    /// Whether a line is asked for.
+    /// Returns whether a line is selected.
     pub(crate) fn wants(&self, name: &str) -> bool {
         name.contains(&self.only)
     }
 
-    /// Writes which adapter the lines of the device `wgpu` are measured on.
+    /// Prints the adapter of the device `wgpu`.
     pub(crate) fn adapter(&self, capabilities: &Capabilities) {
         let Capabilities { name, kind, .. } = capabilities;
         let adapter = match kind {
@@ -57,15 +57,15 @@ impl Report {
         }
     }
 
-    /// Runs ours and its baselines in turns, and writes a line for each baseline: the best time of both and their ratio; above 1,
-    /// ours is faster.
+    /// Measures vyre and its baselines alternately, and prints a line for each baseline: both minimum times and their
+    /// ratio; above 1, vyre is faster.
     pub(crate) fn compare(&self, ours: Contender<'_>, baselines: &mut [(Line<'_>, Contender<'_>)]) {
         if !baselines.iter().any(|(line, _)| self.wants(line.name)) {
             return;
         }
         let (rounds, patience) =
             if self.quick { (3, Duration::from_millis(500)) } else { (11, Duration::from_secs(10)) };
-        // What takes microseconds is run for longer than others disturb it.
+        // Work of microseconds is repeated until it exceeds the noise.
         let least = patience / 10;
         let mut best = vec![Duration::MAX; 1 + baselines.len()];
         let start = Instant::now();
@@ -78,7 +78,7 @@ impl Report {
             for who in (0..best.len()).rev() {
                 best[who] = best[who].min(run(who));
             }
-            // Whoever is faster is run more often, so that all have as much time to find a quiet moment.
+            // Faster contenders run more often, so that all get the same total time.
             let slowest = best.iter().max().map_or(0, Duration::as_nanos);
             for (who, best) in best.iter_mut().enumerate() {
                 for _ in 1..(slowest / best.as_nanos().max(1)).min(50) {
@@ -94,12 +94,12 @@ impl Report {
         }
     }
 
-    /// Writes the median or best time of many runs of something that has no baseline; the ratio is to a limit in nanoseconds.
+    /// Measures work without a baseline; the ratio is to a limit in nanoseconds.
     pub(crate) fn against_limit(&self, line: &Line<'_>, limit_ns: f64, taken: Taken, ours: &mut dyn FnMut()) {
         if !self.wants(line.name) {
             return;
         }
-        // About a second and a half, or a tenth of that.
+        // About 1.5 seconds, or a tenth of that.
         let rounds = (1.5e9 / limit_ns / if self.quick { 10.0 } else { 1.0 }).clamp(5.0, 20_000.0) as usize;
         let mut times: Vec<Duration> = (0..rounds).map(|_| time(ours)).collect();
         times.sort_unstable();
@@ -110,14 +110,14 @@ impl Report {
         self.write(line, times[position].as_nanos() as f64, limit_ns, rounds);
     }
 
-    /// Writes what was measured elsewhere.
+    /// Prints times measured elsewhere.
     pub(crate) fn known(&self, line: &Line<'_>, ours_ns: f64, baseline_ns: f64) {
         if self.wants(line.name) {
             self.write(line, ours_ns, baseline_ns, 1);
         }
     }
 
-    /// Writes how many of something both have; above 1, ours has less.
+    /// Prints counts; above 1, vyre has fewer.
     pub(crate) fn counts(&self, line: &Line<'_>, ours: usize, theirs: usize) {
         let Line { suite, name, device, baseline, unit, .. } = line;
         if !self.wants(name) {

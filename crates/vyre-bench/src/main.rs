@@ -21,21 +21,20 @@ use vyre_runtime::Error;
 
 const USAGE: &str = "usage: cargo xtask bench SUITE [NAME] [--json] [--quick]
 
-NAME: only the lines whose name contains it
+NAME: only lines whose name contains it
 
 suites:
   compile   the wire format and the optimizer, on generated programs
-  kernels   the example kernels on the cpu device, against kernels by hand, plain Rust with rayon, and themselves as they
-            are written; launching and compiling
-  gpu       example kernels on the wgpu device, against WGSL by hand through raw wgpu: kernels, instructions of SPIR-V, many
-            dispatches, and a process that is done after its first result
-  pipeline  pipelines on the cpu and wgpu devices, against their dispatches one by one and a program fused by hand
-  planners  the planners of launches, against plainly written ones
+  kernels   the example kernels on the cpu device, against hand-written kernels, plain Rust with rayon, and their
+            unoptimized forms; launch and compile overhead
+  gpu       example kernels on the wgpu device, against hand-written WGSL through raw wgpu: kernel times, SPIR-V
+            instructions, many dispatches, and time to first result
+  pipeline  pipelines on the cpu and wgpu devices, against separate dispatches and a program fused by hand
+  planners  the launch planners, against naive implementations
   megakernel
-            what a megakernel does on the host: pruning, the launch policy and the ring, against limits and the standard
-            library
-  graph     graph algorithms on the cpu device, against the same by hand, petgraph and the crate `graph`, and against fixed
-            topologies
+            host side of a megakernel: pruning, the launch policy and the ring, against limits and the standard library
+  graph     graph algorithms on the cpu device, against hand-written ones, petgraph and the crate `graph`, and against
+            fixed topologies
   host      typed kernels and buffers of the crate `vyre`, against the driver";
 
 type Suite = fn(&line::Report) -> Result<(), Error>;

@@ -1,5 +1,5 @@
-//! What a megakernel does on the host before it launches: pruning against limits and maps, the policy against limits and its own
-//! cache, and the ring against queues of the standard library.
+//! Host-side megakernel benchmarks: pruning against limits and hash maps, the launch policy against limits and its own
+//! cache, and the ring against standard library queues.
 
 use std::collections::{HashMap, VecDeque};
 use std::hint::black_box;
@@ -30,7 +30,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     drain::run(report)
 }
 
-/// Takes batches from a ring that was filled by batches of 64, which takes less than a nanosecond for each item.
+/// Takes batches from a ring filled by batches of 64, with a limit of nanoseconds per item.
 fn taking(report: &Report, name: &str, batch: usize, limit_ns: f64) {
     const ITEMS: usize = 1 << 12;
     let items = vec![WorkItem { op_handle: 1, ..WorkItem::default() }; ITEMS];
@@ -53,16 +53,16 @@ fn line<'a>(name: &'a str, baseline: &'a str, work: usize, unit: &'a str) -> Lin
 
 const PURE: Traits = Traits { pure: true, input: Access::Read, output: Access::Write, param: Access::None };
 
-/// Which handles items have.
+/// Order of the items' handles.
 #[derive(Clone, Copy)]
 enum Order {
-    /// Those of an arena that is filled from its start.
+    /// Consecutive, as in an arena filled from its start.
     Dense,
-    /// Any, in no order.
+    /// Random.
     Shuffled,
 }
 
-/// Every tenth item is a copy of any that is before it.
+/// Every tenth item is a copy of a random earlier one.
 fn batch(len: usize, order: Order) -> Vec<WorkItem> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut random = move || {
@@ -76,12 +76,12 @@ fn batch(len: usize, order: Order) -> Vec<WorkItem> {
         let item = if index % 10 == 9 {
             items[random() as usize % index]
         } else {
-            // The factor is odd, so no two are equal.
+            // The factor is odd, so all numbers are distinct.
             let number = match order {
                 Order::Dense => index as u32,
                 Order::Shuffled => (index as u32).wrapping_mul(0x9E37_79B1) % (1 << 31),
             };
-            // Nothing that is read is ever written, so all copies can go.
+            // No input is ever written, so all copies are redundant.
             WorkItem { op_handle: random() % 16, input_handle: 2 * number + 1, output_handle: 2 * number, param: 0 }
         };
         items.push(item);
@@ -112,7 +112,8 @@ fn pruning(report: &Report, name: &str, items: &[WorkItem], limit_ns: f64) -> Re
     Ok(())
 }
 
-/// Pairs of pure items that neither read what they write nor have a third handle, with maps.
+/// Naive implementation with hash maps: redundant pairs of pure items that neither read their output nor have a third
+/// handle.
 fn plainly(items: &[WorkItem]) -> Vec<(usize, usize)> {
     let mut twins: HashMap<WorkItem, usize> = HashMap::new();
     let mut writers: HashMap<u32, usize> = HashMap::new();
@@ -130,10 +131,10 @@ fn plainly(items: &[WorkItem]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Different requests, few enough to be cached, or too many.
+/// Numbers of distinct requests: within, and beyond the cache capacity.
 const FEW: u32 = 64;
 const MANY: u32 = 1024;
-/// Recommendations for each measurement: one alone takes less than reading the clock.
+/// Recommendations per measurement: a single one takes less time than reading the clock.
 const RECOMMENDATIONS: usize = 1024;
 
 fn policy(report: &Report) -> Result<(), Error> {
@@ -151,7 +152,7 @@ fn policy(report: &Report) -> Result<(), Error> {
         };
         (0..count).map(request).collect()
     };
-    // A previous topology of nothing holds nothing back, and what has one is not cached.
+    // Requests with a previous topology are not cached; an empty one holds nothing back.
     let computed = requests(FEW, Some(Topology::Empty));
     let missed = requests(MANY, None);
     let cached = requests(FEW, None);
@@ -174,7 +175,7 @@ fn policy(report: &Report) -> Result<(), Error> {
     Ok(())
 }
 
-/// Items for each measurement.
+/// Items per measurement.
 const ITEMS: usize = 1 << 16;
 
 fn ring(report: &Report, name: &str, batch: usize) {

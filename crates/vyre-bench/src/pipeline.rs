@@ -1,5 +1,5 @@
-//! Pipelines as they are planned, against the same dispatches one by one with memory of its own for every buffer, and against a
-//! program that somebody fused by hand.
+//! Pipeline benchmarks: planned pipelines against the same dispatches one by one with separate memory for every buffer,
+//! and against a program fused by hand.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ use crate::line::{Line, Report};
 const PROGRAMS: &str = include_str!("pipeline.vyre");
 
 const STAGES: u32 = 12;
-/// The factor and the term of each stage, where they are given.
+/// Factor and term of each stage, as uniforms.
 const GIVEN: [[&str; 2]; STAGES as usize] = [
     ["a0", "b0"],
     ["a1", "b1"],
@@ -54,7 +54,7 @@ fn line<'a>(name: &'a str, device: &'a str, baseline: &'a str, work: u64, unit: 
     Line { suite: "pipeline", name, device, threads, baseline, work, unit }
 }
 
-/// Dispatches that are recorded, and also kept to be launched one by one.
+/// Dispatches in a pipeline, and separately.
 struct Both {
     device: Device,
     pipeline: Pipeline,
@@ -90,7 +90,7 @@ impl Both {
         Ok(self)
     }
 
-    /// Both ways give the same.
+    /// Checks that both give the same result.
     fn check(&self, compiled: &Compiled, input: &[u8], output: &str) -> Result<(), Error> {
         compiled.buffer("x")?.write(input)?;
         self.buffers[0].write(input)?;
@@ -102,7 +102,7 @@ impl Both {
     }
 }
 
-/// A baseline is compiled with what a pipeline knows, too: how long the buffers are.
+/// Baselines know the buffer lengths, like the pipeline.
 fn informed(device: &Device, program: &Validated<Program>, length: u32) -> Result<Kernel, DriverError> {
     let storage = program.memories().iter().filter(|(_, memory)| matches!(memory.space, Space::Storage(_)));
     device.compile_for(program, &storage.map(|(object, _)| (object, length.into())).collect::<Vec<_>>())
@@ -133,8 +133,8 @@ fn chain(report: &Report, device: &Device, name: &str) -> Result<(), Error> {
     let compiled = plan.compile(device)?;
     both.check(&compiled, &random(Element::F32, length, 1)?, "t11")?;
 
-    // On the same memory, so that only the programs differ: with factors that the compiler knows, and with factors that are given, as
-    // the pipeline has them.
+    // On the same memory, so that only the programs differ: with constant factors, and with uniform factors, as in the
+    // pipeline.
     let (x, y) = (compiled.buffer("x")?, compiled.buffer("t11")?);
     let fused = y.read()?;
     let by_hand = |given: bool| -> Result<Job, Error> {
@@ -181,7 +181,7 @@ fn chain(report: &Report, device: &Device, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ten lanes of twenty dispatches: chains, neighbours, and now and then what another lane has.
+/// Ten lanes of twenty dispatches: chains, neighbour accesses, and occasional reads from another lane.
 fn mixed(report: &Report, device: &Device) -> Result<(), Error> {
     let length = if report.quick { 1 << 14 } else { 1 << 18 };
     let programs = ["affine", "mean", "mix"].map(|name| program(PROGRAMS, name));
@@ -218,7 +218,7 @@ fn mixed(report: &Report, device: &Device) -> Result<(), Error> {
     let (peak, before) = (plan.memory.peak_bytes as usize, plan.memory.unshared_bytes as usize);
     report.counts(&counted("mixed200_peak", "bytes"), peak, before);
 
-    // As low as planning allows, which is where it says so.
+    // Lowers the budget to the minimum that planning reports.
     let mut least = plan;
     loop {
         both.pipeline.budget(least.memory.peak_bytes - 1);

@@ -1,5 +1,5 @@
-//! The planners of launches, against the same plans made the plain way: a set of ids, a list for each group, a list of successors
-//! for each wave.
+//! Planner benchmarks: launch planners against naive implementations: a set of ids, a list for each group, a list of
+//! successors for each wave.
 
 use std::collections::HashSet;
 use std::hint::black_box;
@@ -14,17 +14,17 @@ use crate::line::{Line, Report};
 const STAGES: u32 = 10_000;
 const LAYERS: usize = 32;
 const WIDTH: usize = 32;
-/// Enough for everything.
+/// A budget that is never exceeded.
 const BUDGET: u64 = 1 << 40;
 
 pub(crate) fn run(report: &Report) -> Result<(), Error> {
     fusion(report, "fusion_fusable", &stages(1, |_| 0))?;
     fusion(report, "fusion_unfusable", &stages(1, u64::from))?;
-    // Ids that are not in order. It is a permutation, because the step has no divisor in common with the count.
+    // Shuffled ids. A permutation, because the step is coprime to the count.
     fusion(report, "fusion_shuffled", &stages(7_919, u64::from))?;
     let mut edges = lattice();
     frontier(report, "frontier_lattice", &edges)?;
-    // No wave is known before those that wait for it.
+    // Reverse topological order: the worst case of the relaxation pass.
     edges.reverse();
     frontier(report, "frontier_reversed", &edges)
 }
@@ -75,14 +75,14 @@ fn stages(step: u32, layout: impl Fn(u32) -> u64) -> Vec<Stage> {
     (0..STAGES).map(stage).collect()
 }
 
-/// Every wave of a layer waits for all of the layer before.
+/// Every wave of a layer depends on all waves of the previous layer.
 fn lattice() -> Vec<Dependency> {
     let next = |before: usize| (before / WIDTH + 1) * WIDTH;
     let after = |before| (next(before)..next(before) + WIDTH).map(move |after| Dependency { before, after });
     (0..(LAYERS - 1) * WIDTH).flat_map(after).collect()
 }
 
-/// The stages of each group, what they need, and what is not written.
+/// Stages of each group, bytes required, and bytes not written.
 fn plain_fusion(stages: &[Stage]) -> Vec<(Vec<u32>, u64, u64)> {
     let mut seen = HashSet::new();
     let mut groups: Vec<(Vec<u32>, u64, u64)> = Vec::new();
@@ -105,7 +105,7 @@ fn plain_fusion(stages: &[Stage]) -> Vec<(Vec<u32>, u64, u64)> {
     groups
 }
 
-/// The groups, and the most output that one has: less than what our planner sums up.
+/// Groups, and the largest output of a group: less than our planner computes.
 fn plain_frontier(waves: &[Wave], edges: &[Dependency]) -> (Vec<Vec<usize>>, u64) {
     let mut successors = vec![Vec::new(); waves.len()];
     let mut waiting = vec![0; waves.len()];

@@ -192,7 +192,7 @@ pub(super) fn write(folder: &Path, files: &Files) -> Result<(), String> {
             }
         }
     }
-    // The folder of a deleted crate would still be a member; a folder with files cannot be removed.
+    // The folder of a deleted crate would still be a workspace member; non-empty folders cannot be removed.
     folders.iter().rev().for_each(|folder| drop(fs::remove_dir(folder)));
     for (path, bytes) in files {
         let path = folder.join(path);

@@ -1,4 +1,4 @@
-//! Parser of the mutants in `tests/mutants/*.mutants`. Each file is an area of vyre: the tests that must notice its mutants,
+//! Parser of the mutants in `tests/mutants/*.mutants`. Each file is an area of vyre: the tests that must detect its mutants,
 //! and the mutants as hunks of a diff.
 //!
 //! ```text
@@ -29,7 +29,7 @@ pub(super) struct Area {
     pub(super) name: String,
     /// Conditions without which no mutant of the area is run.
     pub(super) requirements: Vec<Requirement>,
-    /// Tests that must notice the mutants, in the order in which they are run.
+    /// Tests that must detect the mutants, in the order in which they are run.
     pub(super) checks: Vec<Check>,
     pub(super) mutants: Vec<Mutant>,
 }

@@ -1,6 +1,6 @@
-//! Graph algorithms by hand, as the GAP benchmark suite does them: direction-optimizing breadth-first search, PageRank by pulling, Afforest,
-//! delta-stepping, and triangles by merging the rows of a graph whose nodes are numbered by degree. They run on the threads of the pool that
-//! they are called in.
+//! Hand-written graph algorithms after the GAP benchmark suite: direction-optimizing BFS, pull PageRank, Afforest,
+//! delta-stepping, and triangle counting by merging rows of a degree-ordered graph. They run on the rayon pool of the
+//! caller.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Mutex, RwLock};
@@ -8,24 +8,24 @@ use std::sync::{Mutex, RwLock};
 use rayon::prelude::*;
 use vyre_runtime::graph::{Graph, UNREACHED};
 
-/// Nodes that a task takes at a time.
+/// Nodes of a task.
 const CHUNK: usize = 1024;
 
-/// Where threads wait for each other awake: most of the time it is not long enough for a sleep.
+/// Spinning barrier: waits are mostly too short for sleeping.
 struct Barrier {
     threads: usize,
     arrived: AtomicUsize,
 }
 
 impl Barrier {
-    /// Whether this was the last to arrive.
+    /// Waits for all threads; returns true in the last one to arrive.
     fn wait(&self) -> bool {
         let number = self.arrived.fetch_add(1, AcqRel);
         let all = (number / self.threads + 1) * self.threads;
         let mut turns = 0u32;
         while self.arrived.load(Acquire) < all {
             turns += 1;
-            // Whoever is waited for may need this processor.
+            // The missing thread may need this processor.
             if turns.is_multiple_of(1000) {
                 std::thread::yield_now();
             }
@@ -43,7 +43,7 @@ fn plain(atomics: Vec<AtomicU32>) -> Vec<u32> {
     atomics.into_iter().map(AtomicU32::into_inner).collect()
 }
 
-/// Parents of a tree of shortest paths.
+/// Parents in a BFS tree.
 pub(crate) fn bfs(graph: &Graph, source: u32) -> Vec<u32> {
     const ALPHA: usize = 15;
     const BETA: usize = 18;
@@ -76,7 +76,7 @@ pub(crate) fn bfs(graph: &Graph, source: u32) -> Vec<u32> {
                             if let Some(parent) = graph.incoming().of(node).iter().find(hit) {
                                 parents[node as usize].store(*parent, Relaxed);
                                 let word = &next[node as usize / 64];
-                                // Nobody else writes words of this chunk.
+                                // Each thread writes only the words of its chunk.
                                 word.store(word.load(Relaxed) | 1 << (node % 64), Relaxed);
                                 awake += 1;
                             }
@@ -124,7 +124,7 @@ pub(crate) fn bfs(graph: &Graph, source: u32) -> Vec<u32> {
     plain(parents)
 }
 
-/// Ranks after so many iterations.
+/// Ranks after a number of iterations.
 pub(crate) fn pagerank(graph: &Graph, iterations: u32) -> Vec<f32> {
     let nodes = graph.nodes() as usize;
     let least = 0.15 / nodes as f32;
@@ -156,7 +156,7 @@ pub(crate) fn pagerank(graph: &Graph, iterations: u32) -> Vec<f32> {
     ranks
 }
 
-/// The lowest node of the component of each node of a symmetric graph.
+/// Lowest node of each node's component in a symmetric graph.
 pub(crate) fn components(graph: &Graph) -> Vec<u32> {
     const ROUNDS: usize = 2;
     let nodes = graph.nodes() as usize;
@@ -206,7 +206,7 @@ pub(crate) fn components(graph: &Graph) -> Vec<u32> {
     plain(labels)
 }
 
-/// Distances from a node. Threads have bins of their own, and share the one whose turn it is.
+/// Shortest distances from a node. Each thread has its own bins; the current one is shared.
 pub(crate) fn sssp(graph: &Graph, source: u32, delta: u32) -> Vec<u32> {
     let distances = atomics(graph.nodes() as usize, |_| UNREACHED);
     distances[source as usize].store(0, Relaxed);
@@ -256,7 +256,7 @@ pub(crate) fn sssp(graph: &Graph, source: u32, delta: u32) -> Vec<u32> {
                         }
                     }
                 }
-                // What stays in the same bin is not worth sharing while it is little.
+                // Small remainders of the current bin are processed locally instead of shared.
                 while bins.get(turn).is_some_and(|bin| !bin.is_empty() && bin.len() < 1000) {
                     for node in std::mem::take(&mut bins[turn]) {
                         relax(node, &mut bins);
@@ -286,7 +286,7 @@ pub(crate) fn sssp(graph: &Graph, source: u32, delta: u32) -> Vec<u32> {
     plain(distances)
 }
 
-/// Triangles of a symmetric graph.
+/// Number of triangles of a symmetric graph.
 pub(crate) fn triangles(graph: &Graph) -> u64 {
     let nodes = graph.nodes();
     let mut by_rank: Vec<u32> = (0..nodes).collect();
@@ -309,7 +309,7 @@ pub(crate) fn triangles(graph: &Graph) -> u64 {
         for &middle in row {
             let mut at = 0;
             for &third in &rows[middle as usize] {
-                // Both are below `middle`, which is in the row.
+                // Both are below `middle`, which is in the row and bounds the search.
                 while row[at] < third {
                     at += 1;
                 }

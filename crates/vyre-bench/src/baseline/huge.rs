@@ -4,8 +4,8 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// An array that starts at a huge page and asks for more of them: going through megabytes at random then misses fewer
-/// translations of addresses. Its contents are plain numbers.
+/// An array aligned to huge pages, which it requests, to reduce TLB misses of random accesses. Its elements are plain
+/// numbers.
 pub(crate) struct Huge<T: Copy> {
     start: NonNull<T>,
     length: usize,
@@ -16,26 +16,26 @@ unsafe impl<T: Copy + Send> Send for Huge<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T: Copy + Sync> Sync for Huge<T> {}
 
-/// Types of which all bits 0 are a value.
-#[allow(dead_code)] // It says something about types, and is never asked.
+/// Types for which all zero bits are a valid value.
+#[allow(dead_code)] // A marker for the safety of `zeros`, without methods.
 pub(crate) trait Number: Copy {}
 impl Number for u8 {}
 impl Number for u32 {}
 impl Number for f32 {}
 
 impl<T: Number> Huge<T> {
-    /// An array of zeros, every page of which has been touched.
+    /// A zeroed array with all pages touched.
     pub(crate) fn zeros(length: usize) -> Huge<T> {
         let layout = layout::<T>(length);
-        // SAFETY: the layout has a size that is not zero.
+        // SAFETY: the layout has a nonzero size.
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
-        // Before anything is touched: pages that are there already stay small.
+        // Before the first touch: pages already allocated stay small.
         #[cfg(target_os = "linux")]
-        // SAFETY: the range is that of the allocation. It is advice: whether it is followed does not matter here.
+        // SAFETY: the range is that of the allocation. The advice is optional, so its result is ignored.
         unsafe {
             libc::madvise(start.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE);
         }
-        // SAFETY: that many bytes were allocated.
+        // SAFETY: the layout has that many bytes.
         unsafe { start.as_ptr().write_bytes(0, layout.size()) };
         Huge { start: start.cast(), length }
     }
@@ -58,7 +58,7 @@ impl<T: Copy> Deref for Huge<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: that many elements were allocated, and all bits 0 are a value of every `Number`.
+        // SAFETY: `length` elements were allocated, and all zero bits are a valid `Number`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }

@@ -1,14 +1,14 @@
-//! Vectors of 32-bit lanes, so that an algorithm is written once for all widths.
+//! Vectors of 32-bit lanes, to write an algorithm once for all widths.
 //!
-//! Every method is one or a few instructions. They are inlined into functions that are compiled for the processor, and only such
-//! functions may call them; see `on` in [`super::expert`].
+//! Every method is one or a few instructions. They are inlined into functions compiled for the target features, which
+//! alone may call them; see `on` in [`super::expert`].
 
 use std::arch::x86_64::*;
 
-/// The vectors of a processor: floats `F`, integers `U`, and masks `M` that choose lanes.
+/// Vector types of a processor: floats `F`, integers `U`, and lane masks `M`.
 ///
 /// # Safety
-/// The processor has them. Pointers are valid for `COUNT` elements; those of `stream` are aligned to a vector.
+/// The processor supports them. Pointers are valid for `COUNT` elements; those of `stream` are aligned to a vector.
 pub(super) trait Lanes: Copy {
     const COUNT: usize;
     type F: Copy;
@@ -18,43 +18,43 @@ pub(super) trait Lanes: Copy {
     unsafe fn splat(value: f32) -> Self::F;
     unsafe fn load(from: *const f32) -> Self::F;
     unsafe fn store(to: *mut f32, value: Self::F);
-    /// Stores past the caches.
+    /// Non-temporal store.
     unsafe fn stream(to: *mut f32, value: Self::F);
-    /// The elements of a table with these indices, which are below 2^31.
+    /// Gathers table elements at indices below 2^31.
     unsafe fn gather(table: *const f32, index: Self::U) -> Self::F;
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
-    /// a × b + c, rounded once.
+    /// a × b + c with one rounding.
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     unsafe fn sqrt(a: Self::F) -> Self::F;
-    /// About 1 / √a, to 11 bits at least.
+    /// Approximates 1 / √a with at least 11 bits.
     unsafe fn rsqrt(a: Self::F) -> Self::F;
 
     unsafe fn splat_u(value: u32) -> Self::U;
     unsafe fn load_u(from: *const u32) -> Self::U;
     unsafe fn store_u(to: *mut u32, value: Self::U);
-    /// Stores past the caches.
+    /// Non-temporal store.
     unsafe fn stream_u(to: *mut u32, value: Self::U);
     unsafe fn add_u(a: Self::U, b: Self::U) -> Self::U;
     unsafe fn mul_u(a: Self::U, b: Self::U) -> Self::U;
     unsafe fn xor_u(a: Self::U, b: Self::U) -> Self::U;
     unsafe fn shr_13(a: Self::U) -> Self::U;
     unsafe fn shr_16(a: Self::U) -> Self::U;
-    /// Each lane becomes the sum of itself and all before it.
+    /// Inclusive prefix sum of the lanes.
     unsafe fn prefix_sums(a: Self::U) -> Self::U;
-    /// The last lane, in all lanes.
+    /// Broadcasts the last lane.
     unsafe fn last(a: Self::U) -> Self::U;
 
     unsafe fn any(mask: Self::M) -> bool;
-    /// The lanes in which a ≤ b.
+    /// Mask of lanes with a ≤ b.
     unsafe fn at_most(a: Self::F, b: Self::F) -> Self::M;
     /// Adds 1 to the lanes of a mask.
     unsafe fn count(counts: Self::U, mask: Self::M) -> Self::U;
 }
 
-/// Writes an implementation as a table of methods and what they are.
+/// Implements the trait from a table of methods and their bodies.
 macro_rules! lanes {
     (
         $(#[$doc:meta])*
@@ -72,9 +72,9 @@ macro_rules! lanes {
             type M = $m;
             $(
                 #[inline(always)]
-                #[allow(unused_unsafe)] // A mask of AVX-512 is a number, and some methods only look at it.
+                #[allow(unused_unsafe)] // A mask of AVX-512 is an integer, on which some methods are safe.
                 unsafe fn $method($($argument: $type),*) $(-> $result)? {
-                    // SAFETY: the caller keeps to what the trait asks for.
+                    // SAFETY: the caller fulfils the requirements of the trait.
                     unsafe { $value }
                 }
             )*
@@ -107,7 +107,7 @@ lanes! {
     shr_13(a: __m256i) -> __m256i = _mm256_srli_epi32::<13>(a);
     shr_16(a: __m256i) -> __m256i = _mm256_srli_epi32::<16>(a);
     prefix_sums(a: __m256i) -> __m256i = {
-        // Shifts stay within halves; then the upper half takes the sum of the lower one.
+        // Shifts stay within halves; then the sum of the lower half is added to the upper one.
         let a = _mm256_add_epi32(a, _mm256_slli_si256::<4>(a));
         let a = _mm256_add_epi32(a, _mm256_slli_si256::<8>(a));
         let lower = _mm256_permute2x128_si256::<0x08>(a, a);
@@ -144,7 +144,7 @@ lanes! {
     shr_13(a: __m512i) -> __m512i = _mm512_srli_epi32::<13>(a);
     shr_16(a: __m512i) -> __m512i = _mm512_srli_epi32::<16>(a);
     prefix_sums(a: __m512i) -> __m512i = {
-        // The last 16 − n lanes of the zeros and the vector, one after the other, are the vector moved up by n lanes.
+        // `alignr` of the vector and zeros by 16 − n shifts the lanes up by n.
         let zeros = _mm512_setzero_si512();
         let a = _mm512_add_epi32(a, _mm512_alignr_epi32::<15>(a, zeros));
         let a = _mm512_add_epi32(a, _mm512_alignr_epi32::<14>(a, zeros));

@@ -1,10 +1,10 @@
-//! What the kernels are measured against, on all cores.
+//! Baselines of the kernels, on all cores.
 //!
-//! [`plain`] has the loops that one writes without much thought, in parallel by rayon. [`expert`] has what one writes with a lot of
-//! it: vectors by hand, stores past the caches, blocks that fit into them. Both give the results of the kernels; where sums of floats
-//! are not in the same order, they differ by roundings. [`raw`] has kernels in WGSL, for the GPU.
+//! [`plain`] has straightforward loops, parallelized by rayon. [`expert`] is hand-optimized: explicit vectors,
+//! non-temporal stores, cache blocking. Both compute the results of the kernels, up to rounding where the summation
+//! order of floats differs. [`raw`] has WGSL kernels for the GPU.
 
-// Intrinsics, memory in huge pages, and threads that write to disjoint parts of an array that no iterator can cut.
+// Intrinsics, huge-page memory, and threads that write to disjoint elements of an array that no iterator can split.
 #![allow(unsafe_code)]
 
 pub(crate) mod expert;
@@ -19,7 +19,7 @@ pub(crate) mod raw;
 pub(crate) use huge::Huge;
 pub(crate) use pinned::Pinned;
 
-/// The vectors of this machine.
+/// Vector instruction set of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isa {
     /// 16 lanes of 32 bits.
@@ -28,12 +28,12 @@ pub(crate) enum Isa {
     /// 8 lanes of 32 bits.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// Whatever the compiler makes of plain loops.
+    /// Auto-vectorization by the compiler.
     Unknown,
 }
 
 impl Isa {
-    /// The widest that the processor and the system have.
+    /// Widest instruction set supported by the processor and the system.
     pub(crate) fn detect() -> Isa {
         #[cfg(target_arch = "x86_64")]
         {
@@ -50,7 +50,7 @@ impl Isa {
     }
 }
 
-/// The image that the kernel `mandelbrot` draws.
+/// Image drawn by the kernel `mandelbrot`.
 #[derive(Clone, Copy)]
 pub(crate) struct Image {
     pub(crate) side: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// The real parts of the columns and the imaginary parts of the rows.
+    /// Real parts of the columns and imaginary parts of the rows.
     fn points(&self) -> (Vec<f32>, Vec<f32>) {
         let at = |pixel: usize, center: f32| ((pixel as f32 + 0.5) / self.side as f32 - 0.5).mul_add(self.span, center);
         let axis = |center: f32| (0..self.side).map(|pixel| at(pixel, center)).collect();
@@ -72,7 +72,7 @@ impl Image {
     }
 }
 
-/// What the kernel `nbody` is given beside the bodies.
+/// Parameters of the kernel `nbody` besides the bodies.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) dt: f32,
@@ -83,7 +83,7 @@ pub(crate) struct Step {
 mod tests {
     use super::*;
 
-    /// Numbers that are as good as random.
+    /// Pseudo-random numbers.
     fn words(count: usize) -> Vec<u32> {
         (0..count as u32).map(|index| plain::hash_of(index + 1)).collect()
     }
@@ -92,11 +92,11 @@ mod tests {
         words(count).into_iter().map(|word| (word >> 8) as f32 / (1 << 24) as f32).collect()
     }
 
-    /// Less than a vector, several parts, and something left over.
+    /// Less than a vector, several parts, and a remainder.
     const COUNTS: [usize; 3] = [5, 1 << 16, (1 << 16) + 77];
 
     #[test]
-    fn experts_agree_with_plain_loops_on_arrays() {
+    fn expert_arrays_match_plain_loops() {
         for count in COUNTS {
             let (integers, numbers) = (Huge::of(&words(count)), Huge::of(&floats(count)));
             let (mut by_hand, mut plainly) = (Huge::of(&numbers), numbers.to_vec());
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn experts_agree_with_plain_loops_on_images_bodies_and_matrices() {
+    fn expert_images_bodies_and_matrices_match_plain_loops() {
         let image = Image { side: 64, max_trips: 64, center: (-0.75, 0.0), span: 2.5 };
         let (mut by_hand, mut plainly) = (vec![0; 64 * 64], vec![0; 64 * 64]);
         expert::mandelbrot(&image, &mut by_hand);
@@ -146,7 +146,7 @@ mod tests {
         assert!(by_hand == plainly, "nbody");
         assert!(near.0.iter().zip(&plainly.0).all(|(near, exact)| (near - exact).abs() < 1e-3), "nbody_rsqrt");
 
-        // More than one slice of B, and rows that do not fill the last block.
+        // More than one slice of B, and a partial last block of rows.
         let side = 288;
         let (a, b) = (floats(side * side), floats(2 * side * side)[side * side..].to_vec());
         let (mut by_hand, mut plainly) = (vec![0.0; side * side], vec![0.0; side * side]);

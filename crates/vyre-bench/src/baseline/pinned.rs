@@ -1,6 +1,6 @@
-//! One processor for everybody: libraries that take as many threads as there are processors then have one.
+//! CPU affinity: pins a thread to one processor, for libraries that start a thread per available processor.
 
-/// While this lives, its thread and those that are started from it run on one processor. Elsewhere than on Linux, nothing is promised.
+/// While this value lives, its thread and threads started from it run on one processor. No effect outside of Linux.
 pub(crate) struct Pinned {
     #[cfg(target_os = "linux")]
     allowed: Option<libc::cpu_set_t>,
@@ -8,16 +8,16 @@ pub(crate) struct Pinned {
 
 #[cfg(target_os = "linux")]
 impl Pinned {
-    /// Stays where the thread is now. If the system does not allow that, nothing changes.
+    /// Pins to the current processor. If the system refuses, nothing changes.
     pub(crate) fn here() -> Pinned {
-        // SAFETY: a set of processors is an array of bits, and zeros are an empty one.
+        // SAFETY: a set of processors is a bit array, and all zeros is the empty set.
         let (mut allowed, mut one): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
-        // SAFETY: the set is as large as is said, and 0 is the calling thread.
+        // SAFETY: the size is that of the set, and 0 is the calling thread.
         let is_known = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut allowed) } == 0;
-        // SAFETY: it takes nothing.
+        // SAFETY: it takes no arguments.
         let here = usize::try_from(unsafe { libc::sched_getcpu() });
         if let (true, Ok(here)) = (is_known, here) {
-            // SAFETY: it changes a bit of an array, and its index is checked.
+            // SAFETY: sets a bit of an array at a checked index.
             unsafe { libc::CPU_SET(here, &mut one) };
             set(&one);
         }
@@ -36,7 +36,7 @@ impl Drop for Pinned {
 
 #[cfg(target_os = "linux")]
 fn set(processors: &libc::cpu_set_t) {
-    // SAFETY: the set is as large as is said, and 0 is the calling thread. If it fails, the thread stays as it was.
+    // SAFETY: the size is that of the set, and 0 is the calling thread. On failure, the affinity is unchanged.
     unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), processors) };
 }
 

@@ -1,16 +1,16 @@
-//! The kernels as plain loops, spread over all cores by rayon.
+//! Kernels as plain loops, parallelized by rayon.
 //!
-//! The loops are compiled for the vectors of this machine, as `-C target-cpu=native` would do it; without that, every `mul_add`
-//! would be a call.
+//! The loops are compiled for the vectors of this machine, like with `-C target-cpu=native`; otherwise every `mul_add`
+//! would be a function call.
 
 use rayon::prelude::*;
 
 use super::{Image, Isa, Step};
 
-/// Elements that one task takes at a time.
+/// Elements of a task.
 const PART: usize = 1 << 16;
 
-/// A function that is compiled once for each kind of machine, and runs as the one for this machine.
+/// Function multiversioning: compiles a function for each instruction set, and calls the version for this machine.
 macro_rules! native {
     (fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block) => {
         fn $name($($argument: $type),*) $(-> $result)? {
@@ -30,7 +30,7 @@ macro_rules! native {
             }
 
             match Isa::detect() {
-                // SAFETY: the processor has what the function is compiled for.
+                // SAFETY: the processor supports the features of the function.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => unsafe { avx512($($argument),*) },
                 // SAFETY: as above.
@@ -74,7 +74,7 @@ pub(super) fn hash_of(key: u32) -> u32 {
     hash ^ (hash >> 16)
 }
 
-/// How fast the points of an image escape.
+/// Escape times of the points of an image.
 pub(crate) fn mandelbrot(image: &Image, pixels: &mut [u8]) {
     native! {
         fn part(image: &Image, columns: &[f32], cy: f32, pixels: &mut [u8]) {
@@ -104,7 +104,7 @@ pub(crate) fn gather(table: &[f32], index: &[u32], out: &mut [f32]) {
     out.par_chunks_mut(PART).zip(index.par_chunks(PART)).for_each(|(out, index)| part(table, index, out));
 }
 
-/// One step of bodies of which each is x, y, z and mass; what attracts what is said by the kernel.
+/// One n-body step. A body is x, y, z and mass; the forces are those of the kernel.
 pub(crate) fn nbody(step: Step, bodies: &[f32], velocities: &mut [f32], moved: &mut [f32]) {
     native! {
         fn part(step: Step, bodies: &[f32], own: &[f32], velocity: &mut [f32], moved: &mut [f32]) {
@@ -130,7 +130,7 @@ pub(crate) fn nbody(step: Step, bodies: &[f32], velocities: &mut [f32], moved: &
     results.zip(bodies.par_chunks(4)).for_each(|((velocity, moved), own)| part(step, bodies, own, velocity, moved));
 }
 
-/// C = A × B, of square matrices.
+/// C = A × B for square matrices.
 pub(crate) fn matmul(side: usize, a: &[f32], b: &[f32], c: &mut [f32]) {
     native! {
         fn part(side: usize, a: &[f32], b: &[f32], c: &mut [f32]) {
@@ -145,7 +145,7 @@ pub(crate) fn matmul(side: usize, a: &[f32], b: &[f32], c: &mut [f32]) {
     c.par_chunks_mut(side).zip(a.par_chunks(side)).for_each(|(c, a)| part(side, a, b, c));
 }
 
-/// The same by a library for it.
+/// The product by the crate `matrixmultiply`.
 pub(crate) fn matmul_of_library(side: usize, a: &[f32], b: &[f32], c: &mut [f32]) {
     assert_eq!([a.len(), b.len(), c.len()], [side * side; 3]);
     let (row, column) = (side as isize, 1);
@@ -170,12 +170,12 @@ pub(crate) fn matmul_of_library(side: usize, a: &[f32], b: &[f32], c: &mut [f32]
     }
 }
 
-/// The sum of all elements.
+/// Sum of all elements.
 pub(crate) fn reduce(data: &[f32]) -> f32 {
     data.par_iter().sum()
 }
 
-/// Inclusive prefix sums: of each part on its own at first, and then what comes before it is added.
+/// Inclusive prefix sums in two passes: of each part, then with the sum of the previous parts added.
 pub(crate) fn scan(data: &[u32], sums: &mut [u32]) {
     let part = data.len().div_ceil(rayon::current_num_threads()).max(1);
     let totals: Vec<u32> = data
@@ -204,7 +204,7 @@ pub(crate) fn scan(data: &[u32], sums: &mut [u32]) {
     });
 }
 
-/// How often each byte occurs.
+/// Number of occurrences of each byte.
 pub(crate) fn histogram(data: &[u8]) -> [u32; 256] {
     let count = |mut bins: [u32; 256], data: &[u8]| {
         for byte in data {
@@ -222,7 +222,7 @@ pub(super) fn added(mut bins: [u32; 256], more: [u32; 256]) -> [u32; 256] {
     bins
 }
 
-/// The keys in order.
+/// Sorts keys.
 pub(crate) fn sort(keys: &[u32], sorted: &mut [u32]) {
     sorted.copy_from_slice(keys);
     sorted.par_sort_unstable();

@@ -1,9 +1,9 @@
-//! The kernels for AVX2 and AVX-512.
+//! Expert kernels for AVX2 and AVX-512.
 //!
-//! The work of one thread at a time is a function over [`Lanes`], which `on` compiles for both. What is passed to it is checked
-//! before, so its loops have no checks.
+//! The work of a thread is a function over [`Lanes`], which `on` compiles for both. Arguments are checked before, so
+//! its loops have no checks.
 
-// Registers are arrays here, and several of them are indexed alike.
+// Arrays hold registers, and several are indexed in parallel.
 #![allow(clippy::needless_range_loop)]
 
 use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch, _mm_sfence};
@@ -14,12 +14,13 @@ use rayon::prelude::*;
 use super::super::lanes::{Avx2, Avx512, Lanes};
 use super::super::{Image, Isa, Step, plain};
 
-/// Calls a function over [`Lanes`] as it is compiled for the vectors that the processor has.
+/// Calls a function over [`Lanes`], compiled for the vectors of the processor.
 macro_rules! on {
     ($isa:expr, $body:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?) => {{
         #[target_feature(enable = "avx2,fma")]
         fn avx2($($argument: $type),*) $(-> $result)? {
-            // SAFETY: this function is called where the processor has the vectors; the rest is for the caller of the macro.
+            // SAFETY: this function is called only if the processor supports the features; the rest is the obligation
+            // of the macro's user.
             unsafe { $body::<Avx2>($($argument),*) }
         }
 
@@ -39,10 +40,10 @@ macro_rules! on {
     }};
 }
 
-/// Elements that one task takes at a time: few enough for the second cache, and whole vectors.
+/// Elements of a task: small enough for the L2 cache, and a multiple of the vector length.
 const PART: usize = 1 << 15;
 
-/// Whether stores past the caches may begin here.
+/// Returns whether non-temporal stores may start here.
 fn is_aligned<T>(part: &[T]) -> bool {
     part.as_ptr().addr().is_multiple_of(64)
 }
@@ -58,7 +59,7 @@ pub(super) fn saxpy(isa: Isa, a: f32, x: &[f32], y: &mut [f32]) {
             for start in (0..whole).step_by(4 * L::COUNT) {
                 for vector in 0..4 {
                     let at = start + vector * L::COUNT;
-                    // Rounded twice, as in the kernel.
+                    // Two roundings, as in the kernel.
                     L::store(to.add(at), L::add(L::mul(a, L::load(from.add(at))), L::load(to.add(at))));
                 }
             }
@@ -80,7 +81,7 @@ pub(super) fn hash(isa: Isa, keys: &[u32], hashes: &mut [u32]) {
         unsafe {
             let (factor1, factor2) = (L::splat_u(0x85eb_ca6b), L::splat_u(0xc2b2_ae35));
             for start in (0..whole).step_by(4 * L::COUNT) {
-                // What is written is not read again soon: its lines need not be fetched.
+                // Non-temporal stores: the output is not read soon, so its cache lines need not be fetched.
                 for vector in 0..4 {
                     let at = start + vector * L::COUNT;
                     let key = L::load_u(from.add(at));
@@ -103,14 +104,14 @@ pub(super) fn hash(isa: Isa, keys: &[u32], hashes: &mut [u32]) {
 }
 
 pub(super) fn gather(isa: Isa, table: &[f32], index: &[u32], out: &mut [f32]) {
-    /// How many elements ahead their places in the table are fetched.
+    /// Prefetch distance in elements.
     const AHEAD: usize = 64;
 
     #[inline(always)]
     unsafe fn part<L: Lanes>(table: &[f32], index: &[u32], out: &mut [f32]) {
         let whole = out.len() / L::COUNT * L::COUNT;
         let (table_start, from, to) = (table.as_ptr(), index.as_ptr(), out.as_mut_ptr());
-        // SAFETY: both parts have `whole` elements, the output is aligned, and every index is inside of the table.
+        // SAFETY: both parts have `whole` elements, the output is aligned, and every index is in bounds of the table.
         unsafe {
             for at in (0..whole).step_by(L::COUNT) {
                 if at + AHEAD + L::COUNT <= whole {
@@ -136,7 +137,7 @@ pub(super) fn gather(isa: Isa, table: &[f32], index: &[u32], out: &mut [f32]) {
 pub(super) fn reduce(isa: Isa, data: &[f32]) -> f32 {
     #[inline(always)]
     unsafe fn part<L: Lanes>(data: &[f32]) -> f32 {
-        // As many chains of additions as it takes to have one ready whenever the adders are.
+        // Enough independent chains of additions to hide their latency.
         const CHAINS: usize = 8;
         let whole = data.len() / (CHAINS * L::COUNT) * (CHAINS * L::COUNT);
         let from = data.as_ptr();
@@ -161,9 +162,9 @@ pub(super) fn reduce(isa: Isa, data: &[f32]) -> f32 {
 }
 
 pub(super) fn mandelbrot(isa: Isa, image: &Image, pixels: &mut [u8]) {
-    /// Rows that are done together: neighbours escape at about the same time, and four chains hide each other's latency.
+    /// Rows computed together: neighbours have similar escape times, and four chains hide each other's latency.
     const ROWS: usize = 4;
-    /// Trips between two looks at whether all points have escaped.
+    /// Trips between two checks whether all points have escaped.
     const TRIPS: u32 = 4;
 
     #[inline(always)]
@@ -180,8 +181,7 @@ pub(super) fn mandelbrot(isa: Isa, image: &Image, pixels: &mut [u8]) {
                 let (mut x, mut y) = ([zero; ROWS], [zero; ROWS]);
                 let mut trips = [L::splat_u(0); ROWS];
                 for _ in 0..image.max_trips / TRIPS {
-                    // Points that have escaped are moved as well: they get further away, are infinite or no number, and never count
-                    // again.
+                    // Escaped points are iterated, too: they diverge to infinity or NaN, and are never counted again.
                     for _ in 0..TRIPS {
                         for row in 0..ROWS {
                             let (xx, yy) = (L::mul(x[row], x[row]), L::mul(y[row], y[row]));
@@ -229,10 +229,10 @@ pub(super) fn nbody_rsqrt(isa: Isa, step: Step, bodies: &[f32], velocities: &mut
 }
 
 fn nbody_by<const EXACT: bool>(isa: Isa, step: Step, bodies: &[f32], velocities: &mut [f32], moved: &mut [f32]) {
-    /// Bodies that one task takes at a time.
+    /// Bodies of a task.
     const BODIES: usize = 64;
 
-    /// Each lane is a body, and all of them meet the others one by one.
+    /// Each lane is a body, which interacts with the others one by one.
     #[inline(always)]
     unsafe fn part<L: Lanes, const EXACT: bool>(
         step: Step,
@@ -241,7 +241,7 @@ fn nbody_by<const EXACT: bool>(isa: Isa, step: Step, bodies: &[f32], velocities:
         velocities: &mut [f32],
         moved: &mut [f32],
     ) {
-        // As many as the registers of AVX2 have room for; both fetch the other body once.
+        // As many vectors as AVX2 registers allow; each load of another body is used for both.
         const VECTORS: usize = 2;
         for first in (0..BODIES).step_by(VECTORS * L::COUNT) {
             let mut places = [[0f32; VECTORS * 16]; 3];
@@ -272,7 +272,7 @@ fn nbody_by<const EXACT: bool>(isa: Isa, step: Step, bodies: &[f32], velocities:
                         let inverse = if EXACT {
                             L::div(one, L::sqrt(squared))
                         } else {
-                            // One step of Newton's method gives twice the inverse; eight times the pull is made up for below.
+                            // One Newton iteration yields twice the inverse; the factor of eight is compensated below.
                             let near = L::rsqrt(squared);
                             L::mul(near, L::sub(three, L::mul(squared, L::mul(near, near))))
                         };
@@ -327,19 +327,19 @@ fn nbody_by<const EXACT: bool>(isa: Isa, step: Step, bodies: &[f32], velocities:
     });
 }
 
-/// The way of GotoBLAS: B is packed in slices of `DEPTH` rows, A in blocks that stay in the second cache, both in the order in which
-/// the innermost loop reads them, and that loop keeps a tile of C in registers. Every element of C is one chain of fused
+/// GotoBLAS algorithm: B is packed in slices of `DEPTH` rows, A in blocks that stay in the L2 cache, both in the access
+/// order of the innermost loop, which keeps a tile of C in registers. Every element of C is one chain of fused
 /// multiply-adds, as in the kernel.
 pub(super) fn matmul(isa: Isa, side: usize, a: &[f32], b: &[f32], c: &mut [f32], packed: &mut [f32]) {
-    /// Rows of B in a slice.
+    /// Rows of a slice of B.
     const DEPTH: usize = 256;
-    /// Rows of A in a block: a multiple of the heights of tiles.
+    /// Rows of a block of A, a multiple of the tile heights.
     const HEIGHT: usize = 48;
 
-    /// Packs columns of a slice of B: two vectors of a row, then those of the next row.
+    /// Packs columns of a slice of B: two vectors of each row.
     #[inline(always)]
     unsafe fn pack<L: Lanes>(b: &[f32], side: usize, column: usize, packed: &mut [f32]) {
-        // SAFETY: the columns are inside of the matrix, and there is room for all rows of the slice.
+        // SAFETY: the columns are in bounds of the matrix, and there is room for all rows of the slice.
         unsafe {
             for row in 0..b.len() / side {
                 let from = b.as_ptr().add(row * side + column);
@@ -350,10 +350,10 @@ pub(super) fn matmul(isa: Isa, side: usize, a: &[f32], b: &[f32], c: &mut [f32],
         }
     }
 
-    /// Adds to a block of C, of at most `HEIGHT` rows, what a slice of B gives.
+    /// Adds the product of a block of A and a slice of B to at most `HEIGHT` rows of C.
     #[inline(always)]
     unsafe fn block<L: Lanes>(a: &[f32], from: usize, depth: usize, side: usize, packed: &[f32], c: &mut [f32]) {
-        // SAFETY: as for the caller. A tile and what it takes from A and B fill the registers: 16 or 32.
+        // SAFETY: as for the caller. A tile and its operands from A and B fill the registers: 16 or 32.
         unsafe {
             if L::COUNT == 8 {
                 tiles::<L, 6>(a, from, depth, side, packed, c);
@@ -373,7 +373,7 @@ pub(super) fn matmul(isa: Isa, side: usize, a: &[f32], b: &[f32], c: &mut [f32],
         c: &mut [f32],
     ) {
         let rows = c.len() / side;
-        // The columns of each tile's rows of A, one after the other; rows that are missing are 0.
+        // Columns of each tile's rows of A, contiguously; missing rows are 0.
         let mut block = [0f32; HEIGHT * DEPTH];
         for (tile, block) in block.chunks_exact_mut(ROWS * depth).enumerate() {
             for row in tile * ROWS..((tile + 1) * ROWS).min(rows) {
@@ -437,8 +437,9 @@ pub(super) fn matmul(isa: Isa, side: usize, a: &[f32], b: &[f32], c: &mut [f32],
     }
 }
 
-/// Threads take tiles in order. The sum of a tile brings it into the cache; once the sum of all tiles before it is known, its own is
-/// added for the next one, and the prefix sums are written while the tile is still there: memory is read once.
+/// Single-pass chained scan: threads take tiles in order. Summing a tile brings it into the cache;
+/// once the sum of all earlier tiles is known, its own is published, and the prefix sums are written while the tile is
+/// cached: memory is read once.
 pub(super) fn scan(isa: Isa, data: &[u32], sums: &mut [u32]) {
     /// Elements of a tile.
     const TILE: usize = 1 << 14;
@@ -489,7 +490,7 @@ pub(super) fn scan(isa: Isa, data: &[u32], sums: &mut [u32]) {
 
     assert!(data.len() == sums.len() && is_aligned(sums));
     let tiles = data.len().div_ceil(TILE);
-    // The sum of everything before a tile, and whether it is known.
+    // Sum of all earlier tiles, and whether it is known.
     let before: Vec<AtomicU64> = (0..=tiles).map(|_| AtomicU64::new(0)).collect();
     before[0].store(KNOWN, Ordering::Relaxed);
     let next = AtomicUsize::new(0);
@@ -503,10 +504,10 @@ pub(super) fn scan(isa: Isa, data: &[u32], sums: &mut [u32]) {
             }
             let start = tile * TILE;
             let data = &data[start..(start + TILE).min(data.len())];
-            // SAFETY: every tile is taken once, and lies inside of the sums.
+            // SAFETY: every tile is taken once, and is in bounds of the sums.
             let sums = unsafe { std::slice::from_raw_parts_mut(to.0.add(start), data.len()) };
             let total = on!(isa, total(data: &[u32]) -> u32);
-            // Whoever took the tile before this one is at work on it, so this ends; unless that thread waits for a core, soon.
+            // Terminates: the thread with the previous tile is working on it, or is descheduled and continues later.
             let mut known = before[tile].load(Ordering::Acquire);
             let mut looks = 0;
             while known < KNOWN {
@@ -525,13 +526,13 @@ pub(super) fn scan(isa: Isa, data: &[u32], sums: &mut [u32]) {
     });
 }
 
-/// A pointer that threads share; they write to different elements.
+/// A pointer shared by threads that write to disjoint elements.
 struct Shared<T>(*mut T);
 
-// SAFETY: whoever writes says why nobody else writes there.
+// SAFETY: every write argues that its element is exclusive.
 unsafe impl<T> Sync for Shared<T> {}
 
-/// Neighbouring bytes are counted in different tables, so that a byte that occurs twice in a row does not wait for itself.
+/// Adjacent bytes are counted in different tables, which avoids store-to-load dependencies between equal bytes.
 pub(super) fn histogram(_: Isa, data: &[u8]) -> [u32; 256] {
     const TABLES: usize = 8;
     let part = |data: &[u8]| {
@@ -551,8 +552,8 @@ pub(super) fn histogram(_: Isa, data: &[u8]) -> [u32; 256] {
     data.par_chunks(1 << 18).map(part).reduce(|| [0; 256], plain::added)
 }
 
-/// A radix sort by 8 bits at a time. All threads move the keys into buckets by their highest digit; a bucket of random keys then fits
-/// into the first cache, and is sorted there by one thread, from the lowest digit upwards.
+/// Radix sort with 8-bit digits. All threads scatter the keys into buckets by their highest digit; a bucket of random
+/// keys then fits into the L1 cache, where one thread sorts it from the lowest digit upwards.
 pub(super) fn sort(_: Isa, keys: &[u32], sorted: &mut [u32], scratch: &mut [u32]) {
     const DIGITS: usize = 256;
 
@@ -560,20 +561,20 @@ pub(super) fn sort(_: Isa, keys: &[u32], sorted: &mut [u32], scratch: &mut [u32]
         (key >> (8 * place)) as usize % DIGITS
     }
 
-    /// Moves keys to where those with their digits begin.
+    /// Scatters keys to the start of their digits.
     ///
     /// # Safety
-    /// The starts and the numbers of the keys with each digit give places of `to` that nobody else writes to.
+    /// The starts and the number of keys with each digit yield places of `to` that no other thread writes to.
     unsafe fn scatter(keys: &[u32], place: u32, starts: &mut [u32; DIGITS], to: *mut u32) {
         for key in keys {
             let start = &mut starts[digit(*key, place)];
-            // SAFETY: for the caller.
+            // SAFETY: promised by the caller.
             unsafe { *to.add(*start as usize) = *key };
             *start += 1;
         }
     }
 
-    /// Turns counts into starts; `before` is where the first one is.
+    /// Replaces a count by a start (exclusive prefix sum in `before`).
     fn begin(counts: &mut u32, before: &mut u32) {
         *before += std::mem::replace(counts, *before);
     }
@@ -599,7 +600,7 @@ pub(super) fn sort(_: Isa, keys: &[u32], sorted: &mut [u32], scratch: &mut [u32]
     let to = Shared(scratch.as_mut_ptr());
     keys.par_chunks(part).zip(starts).for_each(|(keys, mut starts)| {
         let to = &to;
-        // SAFETY: the counts of all digits and parts make up the length, so places are inside and none is taken twice.
+        // SAFETY: the counts of all digits and parts sum up to the length, so places are in bounds and unique.
         unsafe { scatter(keys, 3, &mut starts, to.0) };
     });
 

@@ -1,4 +1,5 @@
-//! `soak deadline`: lateness of waits for dispatches that run past their deadline, in real time. The tests drive a clock instead.
+//! `soak deadline`: lateness of waits for dispatches that exceed their deadline, in real time. The tests use a
+//! simulated clock instead.
 
 use std::time::{Duration, Instant};
 
@@ -31,19 +32,19 @@ const ENDLESS: &str = "program endless workgroup(1024) {
     store y[0], 1
 }";
 
-/// Latest return after a deadline.
+/// Largest accepted lateness.
 const TOLERANCE: Duration = Duration::from_secs(1);
 
 /// Measure how late waits return after the deadline of a dispatch that does not end in time
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Number of dispatches, each on a device of its own
+    /// Number of dispatches, each on a new device
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: u32,
     /// Deadline in seconds
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
     seconds: f64,
-    /// The device
+    /// Device
     #[arg(long, value_name = "NAME", default_value = "cpu", value_parser = ["cpu", "wgpu"])]
     device: String,
 }
@@ -81,6 +82,6 @@ fn lateness(backend: &dyn Backend, deadline: Duration) -> Result<(Duration, Outc
 fn seconds(text: &str) -> Result<f64, &'static str> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..1e6).contains(&seconds) => Ok(seconds),
-        _ => Err("it is not a number of seconds"),
+        _ => Err("expected a number of seconds, such as `1.5`"),
     }
 }

@@ -1,4 +1,4 @@
-//! `soak diff`: generated programs on a device and on the oracle.
+//! `soak diff`: differential testing of a device against the oracle, on generated programs.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -9,24 +9,24 @@ use vyre_driver::backend::Backend;
 use vyre_testkit::differential;
 use vyre_wgpu::Wgpu;
 
-/// How often progress is shown.
+/// Interval of progress reports.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// Compare a device with the oracle on generated programs; the first that goes wrong is made small and kept as a file
+/// Compare a device with the oracle on generated programs; the first difference is shrunk and saved as a file test
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How long to go on
+    /// Duration in minutes
     #[arg(long, value_name = "N", default_value_t = 5.0, value_parser = minutes)]
     minutes: f64,
-    /// The device
+    /// Device
     #[arg(long, value_name = "NAME", default_value = "cpu", value_parser = ["cpu", "wgpu"])]
     device: String,
-    /// The first seed; otherwise the time decides
+    /// First seed [default: from the current time]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
 }
 
-/// Says whether nothing went wrong.
+/// Returns true if no program failed.
 pub(crate) fn run(args: &Args) -> bool {
     let backend: &dyn Backend = if args.device == "wgpu" { &Wgpu } else { &Cpu::default() };
     let device = match Device::open(backend) {
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> bool {
     };
     match differential::campaign(backend, &device, first, &goes_on) {
         Ok(programs) => {
-            println!("nothing wrong in {programs} programs, seeds {first} to {}", first.wrapping_add(programs));
+            println!("no differences in {programs} programs, seeds {first} to {}", first.wrapping_add(programs));
             true
         }
         Err(finding) => {
@@ -66,8 +66,8 @@ pub(crate) fn run(args: &Args) -> bool {
 
 fn minutes(text: &str) -> Result<f64, &'static str> {
     match text.parse::<f64>() {
-        // What a `Duration` holds, with room.
+        // Bounds that a `Duration` can represent.
         Ok(minutes) if (0.0..1e9).contains(&minutes) => Ok(minutes),
-        _ => Err("it is not a number of minutes"),
+        _ => Err("expected a number of minutes, such as `5`"),
     }
 }

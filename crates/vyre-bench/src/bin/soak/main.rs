@@ -1,4 +1,4 @@
-//! Campaigns that run for as long as one likes: `cargo xtask soak CAMPAIGN …` builds this in release and runs it.
+//! Soak campaigns with a configurable duration: `cargo xtask soak CAMPAIGN …` builds this in release mode and runs it.
 
 mod deadline;
 mod diff;
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Look for mistakes for as long as you like
+/// Search for bugs for a given time
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask soak")]
 enum Campaign {
