@@ -1,4 +1,4 @@
-//! The book. rustdoc tests what its chapters show in Rust, and `commands.rs` what they show of the command; here is the rest.
+//! Tests of the book's blocks, apart from Rust (doctests of `vyre`), commands (`commands.rs`) and WGSL (`application.rs` of `vyre-wgpu`).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,9 +18,9 @@ fn read(file: &str) -> String {
 
 const OP_TABLE: &str = "crates/vyre-foundation/src/ir/ops.rs";
 
-/// A part of a chapter between fences.
+/// A fenced code block.
 struct Block {
-    /// The chapter and the line.
+    /// Chapter and line.
     place: String,
     language: String,
     text: String,
@@ -47,13 +47,13 @@ fn blocks() -> Vec<Block> {
     blocks
 }
 
-/// A program without comments, and without lines that are empty or tell what comes out.
+/// A program without comments and empty lines.
 fn bare(program: &str) -> String {
     let lines = program.lines().map(|line| line.split("//").next().unwrap_or(line).trim_end());
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-/// Lines without their indentation.
+/// Lines without indentation.
 fn flush(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", line.trim_start())).collect()
 }
@@ -63,14 +63,16 @@ fn blocks_are_tested() {
     for Block { place, language, text } in blocks() {
         let included = text.trim().strip_prefix("{{#include ../../").and_then(|text| text.strip_suffix("}}"));
         match language.as_str() {
-            // A diagram; and what is tested elsewhere.
-            "text" | "rust" | "console" => {}
-            // A file that is compiled as what it is, or rows of the op table.
+            // A diagram, or tested elsewhere.
+            "text" | "rust" | "console" | "wgsl" => {}
+            // Run by `python_scripts_run`.
+            "python" => assert!(included.is_some_and(|file| root().join(file).is_file()), "{place}: no included file"),
+            // A file that is compiled with its crate, or rows of the op table.
             "rs" => match included {
                 Some(file) => assert!(root().join(file).is_file(), "{place}: no file `{file}`"),
                 None => assert!(flush(&read(OP_TABLE)).contains(&flush(&text)), "{place}: not in the op table"),
             },
-            // Crates of the repository, and those that it uses, in the same version.
+            // Crates of the repository, and its dependencies in the same version.
             "toml" => {
                 for line in text.lines() {
                     let path = line.split("path = \"../vyre/").nth(1).and_then(|rest| rest.split('"').next());
@@ -82,10 +84,10 @@ fn blocks_are_tested() {
             "vyre" => {
                 let text = included.map_or(text.clone(), read);
                 let module = text::parse(&text).unwrap_or_else(|error| panic!("{place}: {error}"));
-                assert_eq!(bare(&text), bare(&text::print(&module)), "{place}: is printed otherwise");
+                assert_eq!(bare(&text), bare(&text::print(&module)), "{place}: not in canonical form");
                 validate::module(module).unwrap_or_else(|error| panic!("{place}: {error}"));
             }
-            // What they name is there.
+            // Existing examples and files.
             "sh" => {
                 for command in text.lines() {
                     let words: Vec<&str> = command.split(' ').collect();
@@ -103,35 +105,52 @@ fn blocks_are_tested() {
     }
 }
 
-/// A part of the list of operations: its title, and what belongs to it.
+/// Runs the included scripts with the command in `PATH`.
+#[cfg(unix)]
+#[test]
+fn python_scripts_run() {
+    let command = Path::new(env!("CARGO_BIN_EXE_vyre")).parent().expect("a folder");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(command.to_owned()).chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(folders).expect("folders without colons");
+    for block in blocks().iter().filter(|block| block.language == "python") {
+        let script = block.text.trim().trim_start_matches("{{#include ../../").trim_end_matches("}}");
+        let mut python = std::process::Command::new("python3");
+        python.arg(root().join(script)).env("PATH", &path).env("VYRE_DEVICE", "reference");
+        python.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/python"));
+        let output = python.output().expect("scripts are tested with python3");
+        assert!(output.status.success(), "{}: {}", block.place, String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// Section of the list of operations: title and filter.
 type Group = (&'static str, fn(&OpInfo) -> bool);
 
 const GROUPS: [Group; 8] = [
-    ("Functions of their operands", |row| row.kind == Kind::Pure && row.exactness != Exactness::Composed),
+    ("Pure operations", |row| row.kind == Kind::Pure && row.exactness != Exactness::Composed),
     ("The math library", |row| row.exactness == Exactness::Composed),
-    ("What differs between invocations", |row| row.kind == Kind::PerInvocation),
-    ("What all invocations of a workgroup see alike", |row| row.kind == Kind::PerGroup),
+    ("Per-invocation values", |row| row.kind == Kind::PerInvocation),
+    ("Workgroup-uniform values", |row| row.kind == Kind::PerGroup),
     ("Memory", |row| matches!(row.kind, Kind::Access | Kind::Atomic)),
-    ("What invocations do together", |row| row.kind == Kind::Collective),
+    ("Barriers and subgroup operations", |row| row.kind == Kind::Collective),
     ("Control flow", |row| row.kind == Kind::Control),
-    ("What only the report shows", |row| row.kind == Kind::Effect),
+    ("Effects on the report", |row| row.kind == Kind::Effect),
 ];
 
 const INTRODUCTION: &str = "\
 # Operations
 
-This chapter is made from the op table, `crates/vyre-foundation/src/ir/ops.rs`, by which programs are parsed, printed, validated and
-evaluated. `vyre check --explain ops` lists them, too.
+This chapter is generated from the op table, `crates/vyre-foundation/src/ir/ops.rs`, which defines parsing, printing, validation and evaluation
+of operations. `vyre check --explain ops` prints the same list.
 
-*Floats* says how far results may be off on devices without exact floats, in units in the last place. Where nothing stands there, the
-bits are the same everywhere. On the oracle, on the device `cpu` and on GPUs whose floats are found to be exact, they are the same in all
-rows; only sums and products over a subgroup, *any order*, are added up in an order of the GPU's own there, too.
+*Floats* is the maximum error on devices without exact floats, in units in the last place (ULP). Operations without an entry have the same
+bits on every device. On devices with exact floats (the oracle, `cpu`, and GPUs that pass the tests of the backend), all rows have the same bits,
+except subgroup sums and products marked *any order*, whose order of additions is the GPU's.
 
-Operations on packed bytes (`dot4_…`, `…_u8x4`) read a u32 as a vector of four, the first in the lowest bits. Byte k of a word is unpacked by
-`extract_bits w, 8 × k, 8`, with its sign if `w` is an i32, and replaced by `insert_bits w, b, 8 × k, 8`, which keeps the low 8 bits of `b`.
+Operations on packed bytes (`dot4_…`, `…_u8x4`) treat a u32 as a vector of four bytes, the first in the lowest bits. `extract_bits w, 8 × k, 8`
+unpacks byte k of a word, sign-extended if `w` is an i32, and `insert_bits w, b, 8 × k, 8` replaces it by the low 8 bits of `b`.
 
-Error bounds in the rows of the math library are for f32. Functions of f16 are computed in f32 and rounded once, and are at most 0.501 ULP
-off.
+Error bounds in the rows of the math library are for f32. Functions of f16 are computed in f32 and rounded once; their maximum error is 0.501 ULP.
 ";
 
 fn operations() -> String {
@@ -149,7 +168,7 @@ fn operations() -> String {
             let _ = writeln!(page, "| `{written}` | {types} | {} | {floats} |", row.doc.trim());
         }
     }
-    page += "\n## Corner cases\n\nWhat the evaluators of the table give for operands that are worth a look.\n";
+    page += "\n## Corner cases\n\nResults of the evaluators for edge values.\n";
     let integers = [[7, 2], [-7, 2], [7, 0], [i32::MIN, -1], [i32::MAX, 1]];
     corner_cases(&mut page, "Two i32", &integers.map(|pair| pair.map(Literal::from)));
     let shifts = [(-8i32, 1u32), (1, 31), (1, 32), (-1, 33)];
@@ -174,7 +193,7 @@ fn operations() -> String {
     page
 }
 
-/// A table of the operations that take such operands: a column for each of them.
+/// A table of the operations on the operand types of `columns`, with a column for each operand tuple.
 fn corner_cases<const N: usize>(page: &mut String, title: &str, columns: &[[Literal; N]]) {
     let plain = |literals: &[Literal]| literals.iter().map(|literal| literal.plain()).collect::<Vec<_>>().join(", ");
     let head: Vec<String> = columns.iter().map(|operands| plain(operands)).collect();
@@ -197,11 +216,11 @@ fn corner_cases<const N: usize>(page: &mut String, title: &str, columns: &[[Lite
 }
 
 #[test]
-fn the_list_of_operations_is_that_of_the_table() {
+fn the_chapter_on_operations_is_generated_from_the_op_table() {
     let (path, made) = (root().join("docs/src/operations.md"), operations());
     if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
         fs::write(&path, &made).expect("the chapter can be written");
     }
     let found = fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == made, "docs/src/operations.md is not what the op table says (UPDATE=1 rewrites it)");
+    assert!(found == made, "docs/src/operations.md is not generated from this op table (UPDATE=1 rewrites it)");
 }

@@ -340,6 +340,8 @@ mod book {
     mod megakernel {}
     #[doc = include_str!("../../../docs/src/graphs.md")]
     mod graphs {}
+    #[doc = include_str!("../../../docs/src/shaders.md")]
+    mod shaders {}
     #[doc = include_str!("../../../docs/src/extending.md")]
     mod extending {}
 }
