@@ -1,4 +1,4 @@
-//! Programs, from their bytes to every backend.
+//! Lowering of programs for every backend.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|case: &[u8]| {

@@ -3,7 +3,7 @@
 
 libfuzzer_sys::fuzz_target!(|source: &str| {
     if let Ok(module) = vyre_foundation::text::parse(source) {
-        // A module that was read may be invalid, and still be printed.
+        // Invalid modules can be printed, too.
         let _ = vyre_foundation::text::print(&module);
         vyre_fuzz::validated(module);
     }

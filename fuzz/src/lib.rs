@@ -1,10 +1,10 @@
-//! What the fuzz targets share. Each target takes bytes, and panics if something happens that must not:
+//! Common code of the fuzz targets. Each target panics if its property is violated:
 //!
-//! * `wire`: the bytes are the contents of a `.vyreb` file. What decodes is canonical, and can be printed and validated.
-//! * `text`: the bytes are a `.vyre` file. What is valid reads back as printed, from text and from bytes.
-//! * `lower`: the bytes are a program, by [`program`]. What is valid is lowered for every backend, and run on two.
+//! * `wire`: contents of a `.vyreb` file. Modules that decode have a canonical encoding, and can be printed and validated.
+//! * `text`: a `.vyre` file. Valid modules round-trip through text and the wire format.
+//! * `lower`: a program, by [`program`]. Valid programs are lowered for every backend, and run on two.
 //!
-//! `cargo xtask fuzz TARGET` runs a target, starting from what the example `corpus` of `vyre-testkit` writes.
+//! `cargo xtask fuzz TARGET` runs a target with the seed corpus of the example `corpus` of `vyre-testkit`.
 
 use std::sync::OnceLock;
 
@@ -20,7 +20,7 @@ use vyre_testkit::{Features, generate};
 /// Bytes before the contents of a `.vyreb` file.
 pub const HEADER: usize = 40;
 
-/// A `.vyreb` file with these contents. Its hash is right: no mutation would ever find that by chance.
+/// A `.vyreb` file with these contents and a valid hash, which mutations would not find.
 pub fn file(contents: &[u8]) -> Vec<u8> {
     let mut file = wire::MAGIC.to_vec();
     file.extend([1, 0, 0, 0]);
@@ -29,16 +29,16 @@ pub fn file(contents: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Decodes contents, and checks what holds for everything that decodes.
+/// Decodes contents, and checks that the encoding is canonical and the module can be printed.
 pub fn decode(contents: &[u8]) -> Option<Module> {
     let module = wire::decode(&file(contents)).ok()?;
     assert_eq!(&wire::encode(&module)[HEADER..], contents, "the module has two encodings");
-    // Messages about a file show its text, whether it is valid or not.
+    // Invalid modules can be printed, too.
     let _ = text::print(&module);
     Some(module)
 }
 
-/// Validates a module, and checks that what is valid survives being printed and encoded.
+/// Validates a module, and checks that a valid one round-trips through text and the wire format.
 pub fn validated(module: Module) -> Vec<Validated<Program>> {
     let Ok(valid) = validate::module(module.clone()) else { return Vec::new() };
     let printed = text::print(&module);
@@ -51,8 +51,8 @@ pub fn validated(module: Module) -> Vec<Validated<Program>> {
     valid.into_inner().programs
 }
 
-/// The contents that the bytes of a case stand for. If the first byte is even, they are the rest. Otherwise the next bytes
-/// are a seed and a size for the generator, and what follows changes the encoding of its program, four bytes at a time.
+/// Decodes a case to contents of a `.vyreb` file. If the first byte is even, the contents are the rest. Otherwise the next bytes are a seed
+/// and a size for the program generator, and each four bytes after them a mutation of the encoding.
 pub fn program(case: &[u8]) -> Option<Vec<u8>> {
     let (&first, rest) = case.split_first()?;
     if first % 2 == 0 {
@@ -78,7 +78,7 @@ pub fn program(case: &[u8]) -> Option<Vec<u8>> {
     Some(contents)
 }
 
-/// Lowers a program for every backend. A language may lack something; nothing else may go wrong.
+/// Lowers a program for every backend. The only permitted error is an unsupported feature.
 pub fn lower(program: &Validated<Program>) {
     portable::Kernel::new(spmd::lower(&expand_math(program, |_| false), 16));
     for execution in [Execution::Avx2, Execution::Avx512] {
@@ -97,8 +97,7 @@ fn expect<T>(result: Result<T, Error>, program: &Validated<Program>) {
     }
 }
 
-/// Runs a program on the oracle and on the CPU, if that takes little time and memory. Programs may race, so that results
-/// are not compared: the conformance suite does that.
+/// Runs a program on the oracle and on the CPU, if it needs little time and memory. Programs may race, so results are not compared.
 pub fn run(program: &Validated<Program>) {
     const ELEMENTS: u32 = 16;
     if program.workgroup_size().iter().product::<u32>() > 64 {

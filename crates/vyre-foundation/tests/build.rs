@@ -1,4 +1,4 @@
-//! The builder: what it makes is what the text format says, and mistakes are found where they were made.
+//! The builder: programs equal their expected text, and errors name the location of the call.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use vyre_foundation::ir::ops::TABLE;
 use vyre_foundation::ir::{Axis, Control, Element, Module, Op, Program, Terminator};
 use vyre_foundation::{Error, text, validate};
 
-/// Builds a program, which must be valid and read back as printed.
+/// Builds a program, and checks that it is valid and round-trips through text.
 #[track_caller]
 fn build(name: &str, workgroup_size: [u32; 3], body: impl FnOnce(&Kernel)) -> Program {
     let program = kernel(name, workgroup_size, body).unwrap();
@@ -19,17 +19,17 @@ fn build(name: &str, workgroup_size: [u32; 3], body: impl FnOnce(&Kernel)) -> Pr
     validate::program(program).unwrap_or_else(|error| panic!("{error}\n{printed}")).into_inner()
 }
 
-/// Builds a program and compares its text with that of the same name in `build.vyre`.
+/// Builds a program and compares its text with the program of the same name in `build.vyre`.
 #[track_caller]
 fn check(name: &str, body: impl FnOnce(&Kernel)) {
     let printed = build(name, [64, 1, 1], body).to_string();
     let all = include_str!("build.vyre");
-    let start = all.find(&format!("program {name} ")).expect("it is there");
-    let end = all[start..].find("\n}\n").expect("it has an end");
+    let start = all.find(&format!("program {name} ")).expect("the program is in build.vyre");
+    let end = all[start..].find("\n}\n").expect("the program has an end");
     assert_eq!(printed, all[start..start + end + 3]);
 }
 
-/// A test that builds the program of its name.
+/// Defines a test that builds the program with its name.
 macro_rules! built {
     ($name:ident, $body:expr) => {
         #[test]
@@ -45,12 +45,12 @@ fn parse(source: &str) -> Program {
 }
 
 #[test]
-fn debug_names_are_those_of_the_first_variable() {
+fn the_first_debug_name_of_a_value_is_kept() {
     let program = build("named", [64, 1, 1], |k| {
         let y = k.read_write::<u32>("y");
         let i = k.debug_name("i", k.global_index());
         k.debug_name("j", i);
-        // Literals have no name, and names that the text cannot write are ignored.
+        // Literals take no names, and names that are invalid in text are ignored.
         k.debug_name("two", k.lit(2u32));
         let pair = k.debug_name("größe", (y.load(i), y.load(i + 1)));
         k.debug_name("pair", pair);
@@ -79,7 +79,7 @@ program named workgroup(64) {
 // Whole kernels.
 
 #[test]
-fn saxpy_is_the_program_of_the_text() {
+fn built_saxpy_equals_the_example() {
     let program = kernel("saxpy", [256, 1, 1], |k| {
         let a = k.uniform::<f32>("a");
         let x = k.read::<f32>("x");
@@ -94,7 +94,7 @@ fn saxpy_is_the_program_of_the_text() {
 }
 
 #[test]
-fn mandelbrot_is_the_program_of_the_text() {
+fn built_mandelbrot_equals_the_example() {
     let program = kernel("mandelbrot", [16, 16, 1], |k| {
         k.launch([1024, 1024, 1]);
         let [width, height, max_trips] =
@@ -137,7 +137,7 @@ fn mandelbrot_is_the_program_of_the_text() {
 }
 
 #[test]
-fn objects_are_viewed_as_elements_of_other_types() {
+fn views_access_elements_of_other_types() {
     check("typed_views", |k| {
         let rows = k.mutable::<u32>("rows");
         let (i, mass, flags) = (k.global_index(), rows.view::<f32>(), rows.view::<i8>());
@@ -269,7 +269,7 @@ impl Stored for Particle {
 }
 
 #[test]
-fn records_are_neighbours_and_their_fields_are_bits() {
+fn records_are_adjacent_elements_with_bitcast_fields() {
     let position = Field::new(offset_of!(Particle, position), |particle: &Particle| particle.position);
     let kind = Field::new(offset_of!(Particle, kind), |particle: &Particle| particle.kind);
     let charge = Field::new(offset_of!(Particle, charge), |particle: &Particle| particle.charge);
@@ -352,7 +352,7 @@ built!(reductions_over_a_range, |k| {
 });
 
 #[test]
-fn literal_ranges_are_of_the_type_they_are_used_as() {
+fn literal_ranges_have_the_type_of_their_use() {
     let program = build("p", [1, 1, 1], |k| {
         let y = k.write::<u32>("y");
         k.for_range(0, 10, |i| y.store(i, i));
@@ -432,9 +432,9 @@ built!(variables_that_do_not_change_leave_no_trace, |k| {
     y.store(a.get(), b.get());
 });
 
-// Mistakes.
+// Errors.
 
-/// Marks the line of the mistake.
+/// Records the line of the error.
 macro_rules! here {
     ($line:ident, $mistake:expr) => {{
         $line.set(line!());
@@ -442,7 +442,7 @@ macro_rules! here {
     }};
 }
 
-/// Builds a program with a mistake, the line of which the closure stores; checks where it was found and what is said.
+/// Builds a program with an error on the line that the closure records, and checks location and message.
 #[track_caller]
 fn check_mistake(said: &str, body: impl FnOnce(&Kernel, &Cell<u32>)) {
     let line = Cell::new(0);
@@ -454,7 +454,7 @@ fn check_mistake(said: &str, body: impl FnOnce(&Kernel, &Cell<u32>)) {
 }
 
 #[test]
-fn nothing_follows_an_exit() {
+fn code_after_an_exit_is_rejected() {
     let after = "unreachable code";
     check_mistake("unreachable code after `return`", |k, line| {
         k.return_();
@@ -499,7 +499,7 @@ fn nothing_follows_an_exit() {
 }
 
 #[test]
-fn exits_need_a_loop() {
+fn loop_exits_outside_of_loops_are_rejected() {
     check_mistake("there is no loop around this `break`", |k, line| here!(line, k.break_()));
     check_mistake("there is no loop around this `continue`", |k, line| {
         k.if_(true, || here!(line, k.continue_()));
@@ -507,7 +507,7 @@ fn exits_need_a_loop() {
 }
 
 #[test]
-fn values_end_with_their_block() {
+fn values_out_of_scope_are_rejected() {
     let ended = "this value is out of scope";
     check_mistake(ended, |k, line| {
         let inside = Cell::new(None);
@@ -540,7 +540,7 @@ fn values_end_with_their_block() {
 }
 
 #[test]
-fn variables_end_with_their_block() {
+fn variables_out_of_scope_are_rejected() {
     let ended = "this variable is out of scope";
     check_mistake(ended, |k, line| {
         let outside = Cell::new(k.var(0u32));
@@ -553,25 +553,25 @@ fn variables_end_with_their_block() {
             outside.set(k.var(1));
             k.break_();
         });
-        // Another variable of the same block does not stand in for it.
+        // Another variable of the same block does not take its index.
         k.var(2u32);
         here!(line, outside.get().set(3));
     });
 }
 
 #[test]
-fn kernels_do_not_mix() {
+fn values_of_other_kernels_are_rejected() {
     let other = "this value belongs to another kernel";
     check_mistake(other, |k, line| {
         let mine = k.global_index();
         let inner = kernel("inner", [1, 1, 1], |k| {
             let _ = here!(line, mine + k.global_index());
         });
-        assert!(inner.is_ok(), "the mistake is that of the kernel that was given the value");
+        assert!(inner.is_ok(), "the error belongs to the kernel that takes the value");
     });
     let line = Cell::new(0);
     let outer = kernel("outer", [1, 1, 1], |outer| {
-        // An id that the inner kernel does not have.
+        // An id out of range of the inner kernel.
         let theirs = outer.global_index() + 1 + 2 + 3 + 4;
         check_mistake(other, |k, at| {
             let v = k.var(0);
@@ -584,7 +584,7 @@ fn kernels_do_not_mix() {
 }
 
 #[test]
-fn names_are_identifiers_and_distinct() {
+fn invalid_and_duplicate_names_are_rejected() {
     check_mistake("`7` cannot be a name", |k, line| {
         here!(line, k.global_index().named("7"));
     });
@@ -603,7 +603,7 @@ fn names_are_identifiers_and_distinct() {
 }
 
 #[test]
-fn declarations_are_checked_where_they_stand() {
+fn declaration_errors_name_the_call() {
     check_mistake("`x` has no elements", |k, line| {
         let _ = here!(line, k.read::<u8>("x").with_length(0));
     });
@@ -619,7 +619,7 @@ fn declarations_are_checked_where_they_stand() {
 }
 
 #[test]
-fn instructions_are_checked_where_they_stand() {
+fn instruction_errors_name_the_call() {
     check_mistake("element 64 of `tile` is out of bounds", |k, line| {
         let tile = k.workgroup::<f32>("tile", 64);
         let _ = here!(line, tile.load_wide::<4>(61));
@@ -641,7 +641,7 @@ fn instructions_are_checked_where_they_stand() {
 }
 
 #[test]
-fn nesting_is_limited_where_it_is_too_deep() {
+fn nesting_errors_name_the_call() {
     fn nest(k: &Kernel, depth: usize, line: &Cell<u32>) {
         if depth < 64 {
             k.if_(true, || nest(k, depth + 1, line));
@@ -653,7 +653,7 @@ fn nesting_is_limited_where_it_is_too_deep() {
 }
 
 #[test]
-fn the_first_mistake_counts() {
+fn only_the_first_error_is_reported() {
     check_mistake("`1` cannot be a name", |k, line| {
         let v = k.var(0u32);
         let foreign = here!(line, k.global_index().named("1"));
@@ -664,7 +664,7 @@ fn the_first_mistake_counts() {
 }
 
 #[test]
-fn instructions_know_the_call_that_made_them() {
+fn instructions_have_the_location_of_their_call() {
     let line = line!() + 2;
     let mut program = build("p", [1, 1, 1], |k| {
         k.loop_(|| {

@@ -1,4 +1,4 @@
-//! The rules: every example breaks its rule, every code has a file test, and broken links inside the IR are found.
+//! The fault table: every example violates its rule, every code has a file test, and malformed arenas are reported.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn faults_of(source: &str) -> Option<Diagnostics> {
 }
 
 #[test]
-fn every_example_breaks_its_rule_and_no_other() {
+fn every_example_violates_only_its_rule() {
     for info in FAULTS {
         let Some(example) = info.example else { continue };
         let diagnostics = faults_of(example).unwrap_or_else(|| panic!("{} is not reported", info.code));
@@ -32,7 +32,7 @@ fn codes_are_distinct_and_in_order() {
     assert!(FAULTS.is_sorted_by(|a, b| a.code < b.code));
 }
 
-/// The rules whose mistakes a file cannot hold: V001 is about links inside the IR, P015 about texts above 4 GiB.
+/// Rules that no test file can violate: V001 is about links inside the IR, P015 about texts above 4 GiB.
 const WITHOUT_FILE: [&str; 2] = ["P015", "V001"];
 
 #[test]
@@ -50,7 +50,7 @@ fn every_code_has_a_file_test() {
     }
 }
 
-/// A program with one branch and one loop, to be broken.
+/// A valid program with a branch and a loop.
 fn program() -> Program {
     let source = "program p workgroup(4) {
         uniform u: u32
@@ -80,14 +80,14 @@ fn malformed(expected: Malformation, change: impl FnOnce(&mut Program)) {
     assert!(found, "{diagnostics}");
 }
 
-/// The instruction of the body with this operation.
+/// Finds the instruction of the body with this operation.
 fn find(program: &Program, name: &str) -> InstId {
     let insts = &program.block(program.body()).insts;
     *insts.iter().find(|&&inst| program.inst(inst).op.info().name == name).unwrap()
 }
 
 #[test]
-fn contradictions_between_arenas_are_found() {
+fn malformed_arenas_are_reported() {
     use Malformation as M;
     malformed(M::DanglingId, |p| {
         let inst = find(p, "store");

@@ -1,11 +1,11 @@
-//! The text format: what is printed reads back as the same module.
+//! The text format: printed modules parse to equal modules.
 
 use vyre_foundation::diagnostics::Fault;
 use vyre_foundation::ir::Literal;
 use vyre_foundation::{text, validate};
 
 #[test]
-fn examples_read_back_as_printed() {
+fn examples_round_trip_through_text() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/kernels");
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -33,7 +33,7 @@ fn literals_keep_their_signs() {
 }
 
 #[test]
-fn numbers_that_are_too_large_are_not_infinities() {
+fn numbers_out_of_range_are_rejected() {
     for text in ["1e39", "-1e39", "1e309f64", "65520f16", "4294967296"] {
         let reason = "it is out of the range of its type";
         assert_eq!(text::parse_literal(text), Err(Fault::BadNumber { text: text.into(), reason }));
@@ -41,7 +41,7 @@ fn numbers_that_are_too_large_are_not_infinities() {
 }
 
 #[test]
-fn peak_bytes_count_run_time_objects_with_their_length() {
+fn peak_bytes_include_objects_of_runtime_length() {
     let source = "program p workgroup(1) {
         uniform scale: f32
         read x: [f32]
@@ -57,9 +57,9 @@ fn peak_bytes_count_run_time_objects_with_their_length() {
     assert_eq!(program.estimate_peak_device_bytes(|_| Some(u64::MAX)), u64::MAX, "it saturates");
 }
 
-/// Messages about a file that is not valid show its text.
+/// Messages about invalid programs contain their text.
 #[test]
-fn what_is_not_valid_is_printed() {
+fn invalid_programs_can_be_printed() {
     use vyre_foundation::ir::ops::{Control, Form, Payload, TABLE};
     use vyre_foundation::ir::{Module, Program, Span};
 
@@ -87,7 +87,7 @@ fn what_is_not_valid_is_printed() {
     assert!(validate::program(deep).is_err());
 }
 
-/// Text cannot say that a terminator has results, but a program could have one that does.
+/// Text cannot express a terminator with results, but a program can contain one.
 #[test]
 fn a_terminator_has_no_results() {
     use vyre_foundation::ir::{Program, Span, Terminator, Type};

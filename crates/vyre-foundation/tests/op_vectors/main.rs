@@ -1,10 +1,8 @@
-//! Hand-written vectors for every evaluator of the op table.
+//! Hand-written test vectors for every evaluator of the op table.
 //!
-//! Everything that executes programs is compared with the evaluators, so nothing else would notice if they were wrong
-//! themselves. Here they are held against values that were worked out by hand from the documented meaning of the
-//! operations and from IEEE 754. They stand in text files beside this one, which [`read`] says how to read. The tests below
-//! run them all and ask that no operation is without vectors for any of its types: a new row of the op table fails here
-//! until it has some.
+//! All devices are compared with the evaluators, so the evaluators need independent expected values: these were computed by hand from the
+//! documented semantics and IEEE 754. They are in text files in this folder, whose format [`read`] documents. Every operation needs
+//! vectors for each of its types.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,14 +10,14 @@ use std::fmt;
 use vyre_foundation::ir::ops::{Form, Kind, OpInfo, Slot, TABLE};
 use vyre_foundation::ir::{Literal, Type};
 
-/// One application of an operation, and what it must give.
+/// An application of an operation with its expected result.
 struct Vector {
     op: &'static str,
     operands: Vec<Literal>,
     expected: Literal,
 }
 
-/// Names one evaluator: the operation, the type its `T` stands for, and the type of its result.
+/// Key of an evaluator: operation, type parameter, result type.
 type Triple = (&'static str, Type, Type);
 
 impl Vector {
@@ -27,8 +25,7 @@ impl Vector {
         OpInfo::named(self.op).unwrap_or_else(|| panic!("there is no operation named {}", self.op))
     }
 
-    /// The types for which the operation is used in this vector. Usually that is the one type the operands imply. An
-    /// operation on fixed types must do the same whatever its class is said to be, so for that it is every type.
+    /// Type parameters of the vector: the type of the operands, or every type for an operation on fixed types, which must not depend on it.
     fn classes(&self) -> Vec<Type> {
         match self.row().form {
             Form::Plain(signature) => {
@@ -58,7 +55,7 @@ impl Vector {
         self.classes().into_iter().map(|class| (self.op, class, self.expected.ty)).collect()
     }
 
-    /// Applies the evaluators and describes the results that are not what the vector says.
+    /// Applies the evaluators and describes unexpected results.
     fn failures(&self) -> Vec<String> {
         let bits: Vec<u64> = self.operands.iter().map(|operand| operand.bits).collect();
         let mut failures = Vec::new();
@@ -85,13 +82,12 @@ impl fmt::Display for Vector {
     }
 }
 
-/// Whether two results are the same: by bits, but which NaN it is does not matter.
+/// Compares two results by bits, with all NaNs equal.
 fn same(a: Literal, b: Literal) -> bool {
     a == b || (a.ty == b.ty && is_nan(a) && is_nan(b))
 }
 
-/// Whether the literal is a NaN, told from the bits alone: an exponent of ones and a fraction that is not zero. Bits
-/// above the width of the type make it none, because the evaluators must leave those zero.
+/// Returns true for a NaN by its bits: an exponent of ones and a nonzero fraction. Bits above the width of the type must be zero.
 fn is_nan(literal: Literal) -> bool {
     let (sign, infinity) = match literal.ty {
         Type::F16 => (1 << 15, 0x7c00),
@@ -103,12 +99,12 @@ fn is_nan(literal: Literal) -> bool {
     magnitude > infinity && magnitude < sign
 }
 
-/// The files: their name, and what stands in them.
+/// Files with their names and contents.
 macro_rules! files {
     ($($name:literal),*) => { [$( ($name, include_str!(concat!($name, ".txt"))) ),*] };
 }
 
-/// All vectors. The tests share this list, so none depends on which others have run.
+/// All vectors.
 fn all_vectors() -> Vec<Vector> {
     files![
         "integers",
@@ -127,9 +123,9 @@ fn all_vectors() -> Vec<Vector> {
     .collect()
 }
 
-/// Reads vectors: `op(operand types) -> result type { a, b => result; … }`, for any number of operations. Comments start with
-/// `//`, and `let NAME = value;` in front of an operation names a value from there on. What values there are, [`integer`] and
-/// [`float`] say. `compare` stands for all comparisons, and its result is a [`Relation`].
+/// Parses vectors: `op(operand types) -> result type { a, b => result; … }`, for any number of operations. Comments start with
+/// `//`, and `let NAME = value;` before an operation defines a name. [`integer`] and [`float`] parse values. `compare` stands for all
+/// comparisons; its results are [`RELATIONS`].
 fn read(text: &str) -> Result<Vec<Vector>, String> {
     let text: String = text.lines().map(|line| line.split("//").next().unwrap_or("").to_owned() + "\n").collect();
     let mut names: Vec<(&str, &str)> = Vec::new();
@@ -167,8 +163,7 @@ fn read(text: &str) -> Result<Vec<Vector>, String> {
     Ok(vectors)
 }
 
-/// How one value relates to another, and what each comparison says of them. Of bools, that they are not equal is all there is
-/// to say.
+/// Relations of two values, with the result of each comparison. Bools are only compared for equality.
 const RELATIONS: [&str; 4] = ["Less", "Equal", "Greater", "Unordered"];
 const COMPARISONS: [(&str, [bool; 4]); 6] = [
     ("eq", [false, true, false, false]),
@@ -179,7 +174,7 @@ const COMPARISONS: [(&str, [bool; 4]); 6] = [
     ("ge", [false, true, true, false]),
 ];
 
-/// The vectors of all comparisons for two operands that are so related, and for the same operands exchanged.
+/// Vectors of all comparisons for two operands with a relation, and for the swapped operands.
 fn related(operands: &[Literal], relation: &str) -> Option<Vec<Vector>> {
     let [a, b] = *operands else { return None };
     let relation = RELATIONS.iter().position(|&known| known == relation)?;
@@ -233,8 +228,8 @@ fn natural(text: &str) -> Option<u64> {
     }
 }
 
-/// The bits of a float with so many bits of fraction and such a bias: a name, its bits as `b(bits)`, or a sum of decimal numbers
-/// and powers `p(n)` of two and of products of them, which must be exactly a value of the type.
+/// The bits of a float with `fraction` bits of fraction and exponent bias `bias`: a name, its bits as `b(bits)`, or a sum of products of
+/// decimal numbers and powers of two `p(n)`, which must be exact in the type.
 fn float(text: &str, ty: Type, (fraction, bias): (u32, u64), names: &[(&str, &str)]) -> Option<u64> {
     let (sign, magnitude) = text.strip_prefix('-').map_or((0, text), |rest| (1 << (ty.bits() - 1), rest));
     let (one, infinity) = (bias << fraction, (2 * bias + 1) << fraction);
@@ -289,11 +284,11 @@ fn exactly(value: f64, ty: Type) -> Option<u64> {
     }
 }
 
-/// The bits of an f16 from first principles, so that no conversion under test decides what the tables say.
+/// The bits of an f16 from first principles, independent of the conversions under test.
 fn f16_bits(value: f64) -> Option<u16> {
     let sign = u16::from(value.is_sign_negative()) << 15;
-    // Every finite f16 is a multiple of the smallest subnormal, 2^-24. Eleven significant bits are kept; how many zeros
-    // lie below them is the exponent field less one, and the implicit leading bit adds that one when the two are added.
+    // Every finite f16 is a multiple of the smallest subnormal, 2^-24, with eleven significant bits. The number of zeros below them is the
+    // exponent field minus one, and adding the implicit leading bit adds that one.
     let multiple = value.abs() * p(24);
     let integer = multiple as u64;
     let below = (64 - integer.leading_zeros()).saturating_sub(11);
@@ -301,13 +296,13 @@ fn f16_bits(value: f64) -> Option<u16> {
     exact.then(|| sign | (u64::from(below << 10) + (integer >> below)) as u16)
 }
 
-/// Two to a power, where that is a normal f64. Sums of these spell the floats that lie next to a tie.
+/// A power of two that is a normal f64.
 fn p(exponent: i32) -> f64 {
     assert!(-1023 < exponent && exponent < 1024);
     f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
-/// Fails with all of the lines, so that one run shows everything that is wrong.
+/// Fails with all lines.
 fn assert_none(what: &str, lines: &[String]) {
     assert!(lines.is_empty(), "{} {what}:\n{}", lines.len(), lines.join("\n"));
 }
@@ -319,7 +314,7 @@ fn evaluators_give_the_expected_values() {
 }
 
 #[test]
-fn the_order_of_factors_and_summands_does_not_matter() {
+fn commutative_operations_commute() {
     const COMMUTATIVE: [&str; 18] = [
         "add", "mul", "mul_high", "min", "max", "fma", "and", "or", "xor", "hypot", "dot4_u8", "dot4_i8", "add_u8x4",
         "min_u8x4", "max_u8x4", "min_i8x4", "max_i8x4", "eq_u8x4",
@@ -331,7 +326,7 @@ fn the_order_of_factors_and_summands_does_not_matter() {
             failures.extend(vector.failures());
         }
     }
-    assert_none("vectors do not hold with their operands exchanged", &failures);
+    assert_none("vectors do not hold with swapped operands", &failures);
 }
 
 #[test]
@@ -341,7 +336,7 @@ fn every_evaluator_has_vectors() {
     for row in TABLE {
         for class in Type::ALL {
             for result in Type::ALL {
-                // The evaluators of plain operations do not look at the type of the result: their signature implies it.
+                // Evaluators of plain operations do not depend on the result type, which their signature implies.
                 let is_meant = match row.form {
                     Form::Plain(signature) => signature.results.iter().any(|slot| slot.of(class) == result),
                     _ => true,
@@ -356,7 +351,7 @@ fn every_evaluator_has_vectors() {
     assert_none("evaluators have no vectors", &missing);
 }
 
-/// Without this, an operation could escape the test above by lacking an evaluator that it should have.
+/// Operations without an evaluator are not covered by the test above.
 #[test]
 fn evaluators_exist_exactly_where_pure_operations_are_defined() {
     let mut wrong = Vec::new();
@@ -376,10 +371,10 @@ fn evaluators_exist_exactly_where_pure_operations_are_defined() {
             }
         }
     }
-    assert_none("evaluators are not where they should be", &wrong);
+    assert_none("evaluators are missing or superfluous", &wrong);
 }
 
-/// What `pack_f16` makes of a NaN is a word with an unspecified NaN in it, which no vector can say.
+/// `pack_f16` of a NaN contains an unspecified NaN, which a vector cannot express.
 #[test]
 fn a_packed_nan_stays_in_its_half() {
     let pack =
