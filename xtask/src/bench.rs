@@ -59,7 +59,7 @@ fn record(suite: &str, lines: &str) -> std::io::Result<()> {
 
 /// Regenerates the tables and plots from the records.
 fn redraw() -> std::io::Result<()> {
-    for (file, text) in made(&std::fs::read_to_string(root().join(README))?)? {
+    for (file, text) in generated_files(&std::fs::read_to_string(root().join(README))?)? {
         std::fs::write(root().join(file), text)?;
     }
     Ok(())
@@ -74,10 +74,10 @@ fn parts(readme: &str) -> Option<(&str, &str, &str)> {
 
 /// Generated files that are out of date, with the reason.
 pub(crate) fn stale(readme: &str) -> Vec<(String, String)> {
-    match made(readme) {
-        Ok(made) => {
+    match generated_files(readme) {
+        Ok(files) => {
             let found = |file: &str| std::fs::read_to_string(root().join(file)).unwrap_or_default();
-            let stale = made.into_iter().filter(|(file, text)| found(file) != *text);
+            let stale = files.into_iter().filter(|(file, text)| found(file) != *text);
             stale.map(|(file, _)| (file, "it is out of date: run `cargo xtask bench --redraw`".into())).collect()
         }
         Err(error) => vec![(README.into(), format!("the records cannot be read: {error}"))],
@@ -86,7 +86,7 @@ pub(crate) fn stale(readme: &str) -> Vec<(String, String)> {
 
 /// Files generated from the records: a plot of each suite, the README with the tables of the headline suites, and the
 /// file with all tables.
-fn made(readme: &str) -> std::io::Result<Vec<(String, String)>> {
+fn generated_files(readme: &str) -> std::io::Result<Vec<(String, String)>> {
     let (before, _, after) = parts(readme).ok_or_else(|| std::io::Error::other("the marks are missing"))?;
     let mut all = String::from(
         "# Records\n\n\

@@ -160,7 +160,7 @@ fn all_detected(options: &Options) -> Result<(), Vec<String>> {
 }
 
 /// Errors in the table of mutants, and mutants that do not match the source.
-pub(crate) fn misfits(files: Vec<tidy::File>) -> Vec<String> {
+pub(crate) fn table_errors(files: Vec<tidy::File>) -> Vec<String> {
     let source = contents(files);
     let fits = areas(&source).and_then(|areas| {
         let mutants: Vec<&Mutant> = areas.iter().flat_map(|area| &area.mutants).collect();

@@ -45,7 +45,7 @@ const CRATES: &[(&str, &[&str])] = &[
 ];
 
 /// Meaningless module names.
-const EMPTY_NAMES: &[&str] = &["utils", "common", "helpers", "base", "misc"];
+const MEANINGLESS_NAMES: &[&str] = &["utils", "common", "helpers", "base", "misc"];
 
 const REQUIRED_FILES: &[&str] = &[
     "README.md",
@@ -85,7 +85,8 @@ pub(crate) fn run() -> bool {
     let readme = files.iter().find(|file| file.path == "README.md").and_then(File::text).unwrap_or_default();
     violations.extend(unified_features());
     violations.extend(bench::stale(readme).into_iter().map(|(file, message)| Violation::new(&file, 1, message)));
-    violations.extend(mutants::misfits(files).into_iter().map(|message| Violation::new("tests/mutants", 1, message)));
+    violations
+        .extend(mutants::table_errors(files).into_iter().map(|message| Violation::new("tests/mutants", 1, message)));
     for violation in &violations {
         println!("{violation}");
     }
@@ -239,7 +240,7 @@ fn names(path: &str, text: &str) -> Vec<Violation> {
     let message = |name| format!("`{name}` is not a meaningful name; name the module after its purpose");
     let of_files = module_path.split('/').map(|name| (1, name));
     let inline = numbered(text).filter_map(|(line, content)| Some((line, inline_module(content)?)));
-    let empty = of_files.chain(inline).filter(|(_, name)| EMPTY_NAMES.contains(name));
+    let empty = of_files.chain(inline).filter(|(_, name)| MEANINGLESS_NAMES.contains(name));
     empty.map(|(line, name)| Violation::new(path, line, message(name))).collect()
 }
 
@@ -530,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn required_files_are_missed() {
+    fn missing_required_files_are_reported() {
         let missing: Vec<String> = check(&[]).into_iter().map(|violation| violation.path).collect();
         assert_eq!(missing.len(), REQUIRED_FILES.len());
         reports(&[], &[]);
@@ -555,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_names() {
+    fn meaningless_names() {
         let of_file = "`utils` is not a meaningful name; name the module after its purpose";
         reports(&[("crates/vyre-cpu/src/utils.rs", "")], &[&format!("crates/vyre-cpu/src/utils.rs:1: {of_file}")]);
         reports(&[("src/utils/mod.rs", "")], &[&format!("src/utils/mod.rs:1: {of_file}")]);

@@ -10,7 +10,7 @@ use vyre_foundation::optimizer::{self, Options, Pipeline, Registry};
 use vyre_foundation::{Error, Validated, validate, wire};
 use vyre_testkit::{Features, generate};
 
-use crate::line::{Line, Report, Taken};
+use crate::line::{Line, Report, Statistic};
 
 pub(crate) fn run(report: &Report) -> Result<(), Error> {
     for (instructions, limit_ns) in [(1_000, 3e6), (10_000, 40e6)] {
@@ -35,17 +35,17 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
         optimize(&program)?;
         let settled = optimize(&program)?;
         let name = format!("optimize_{instructions}");
-        report.against_limit(&Line { name: &name, ..line("") }, limit_ns, Taken::Best, &mut || {
+        report.against_limit(&Line { name: &name, ..line("") }, limit_ns, Statistic::Best, &mut || {
             black_box(optimize(&program).is_ok());
         });
         if instructions == 1_000 {
             shares(report, &line, &settled);
             let module = Module::from((*program).clone());
             let bytes = wire::encode(&module);
-            report.against_limit(&line("encode_1000"), 200e3, Taken::Best, &mut || {
+            report.against_limit(&line("encode_1000"), 200e3, Statistic::Best, &mut || {
                 black_box(wire::encode(&module));
             });
-            report.against_limit(&line("decode_1000"), 200e3, Taken::Best, &mut || {
+            report.against_limit(&line("decode_1000"), 200e3, Statistic::Best, &mut || {
                 black_box(wire::decode(&bytes).is_ok());
             });
         }

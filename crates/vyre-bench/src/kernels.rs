@@ -21,7 +21,7 @@ use crate::baseline::{Huge, Image, Isa, Step, expert, plain};
 use crate::compile;
 use crate::host::driver_error;
 use crate::job::{Job, arguments, elements, example, floats, groups, program, random, square, words};
-use crate::line::{Contender, Line, Report, Taken};
+use crate::line::{Contender, Line, Report, Statistic};
 
 /// Common state of all lines.
 struct Bench<'r> {
@@ -567,7 +567,7 @@ fn overheads(bench: &Bench<'_>) -> Result<(), Error> {
     let empty = program("program empty workgroup(1) {\n}", "empty")?;
     let empty = Job::new(&bench.cpu).launch(&empty, groups(1), vec![])?;
     let line = bench.line("launch_empty", "3 us", 1, "launches");
-    bench.report.against_limit(&line, 3000.0, Taken::Median, &mut || empty.run());
+    bench.report.against_limit(&line, 3000.0, Statistic::Median, &mut || empty.run());
 
     // The programs are optimized already: only the backend is measured.
     let backend = Cpu::default().open()?;
@@ -577,7 +577,7 @@ fn overheads(bench: &Bench<'_>) -> Result<(), Error> {
     ];
     for (name, limit, limit_ns, program) in programs {
         let line = Line { threads: 1, ..bench.line(name, limit, program.stats().nodes as u64, "instructions") };
-        bench.report.against_limit(&line, limit_ns, Taken::Best, &mut || {
+        bench.report.against_limit(&line, limit_ns, Statistic::Best, &mut || {
             black_box(backend.compile(&program).is_ok());
         });
     }

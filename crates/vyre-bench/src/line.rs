@@ -14,7 +14,7 @@ pub(crate) struct Report {
 
 /// Statistic over repeated times.
 #[derive(Clone, Copy)]
-pub(crate) enum Taken {
+pub(crate) enum Statistic {
     /// Minimum: the time without disturbances.
     Best,
     /// Median: the typical time for callers.
@@ -95,7 +95,7 @@ impl Report {
     }
 
     /// Measures work without a baseline; the ratio is to a limit in nanoseconds.
-    pub(crate) fn against_limit(&self, line: &Line<'_>, limit_ns: f64, taken: Taken, ours: &mut dyn FnMut()) {
+    pub(crate) fn against_limit(&self, line: &Line<'_>, limit_ns: f64, taken: Statistic, ours: &mut dyn FnMut()) {
         if !self.wants(line.name) {
             return;
         }
@@ -104,8 +104,8 @@ impl Report {
         let mut times: Vec<Duration> = (0..rounds).map(|_| time(ours)).collect();
         times.sort_unstable();
         let position = match taken {
-            Taken::Best => 0,
-            Taken::Median => times.len() / 2,
+            Statistic::Best => 0,
+            Statistic::Median => times.len() / 2,
         };
         self.write(line, times[position].as_nanos() as f64, limit_ns, rounds);
     }

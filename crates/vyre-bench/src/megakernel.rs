@@ -13,7 +13,7 @@ use vyre_runtime::megakernel::ring::{Otherwise, Ring};
 use vyre_runtime::megakernel::{Access, Traits, WorkItem};
 
 use crate::drain;
-use crate::line::{Line, Report, Taken};
+use crate::line::{Line, Report, Statistic};
 
 pub(crate) fn run(report: &Report) -> Result<(), Error> {
     for (order, name) in [(Order::Dense, ""), (Order::Shuffled, "_shuffled")] {
@@ -25,18 +25,18 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
         ring(report, name, batch);
     }
     for (name, batch, limit_ns) in [("ring_drain_batch_1", 1, 15.0), ("ring_drain_batch_16", 16, 3.0)] {
-        taking(report, name, batch, limit_ns);
+        ring_take(report, name, batch, limit_ns);
     }
     drain::run(report)
 }
 
 /// Takes batches from a ring filled by batches of 64, with a limit of nanoseconds per item.
-fn taking(report: &Report, name: &str, batch: usize, limit_ns: f64) {
+fn ring_take(report: &Report, name: &str, batch: usize, limit_ns: f64) {
     const ITEMS: usize = 1 << 12;
     let items = vec![WorkItem { op_handle: 1, ..WorkItem::default() }; ITEMS];
     let ring = Ring::new(ITEMS);
     let mut taken = Vec::with_capacity(batch);
-    report.against_limit(&line(name, "limit", ITEMS, "items"), limit_ns * ITEMS as f64, Taken::Best, &mut || {
+    report.against_limit(&line(name, "limit", ITEMS, "items"), limit_ns * ITEMS as f64, Statistic::Best, &mut || {
         for items in items.chunks(64) {
             let _ = black_box(ring.push(items, Otherwise::Return));
         }
@@ -96,9 +96,9 @@ fn pruning(report: &Report, name: &str, items: &[WorkItem], limit_ns: f64) -> Re
     let mut pruner = Pruner::default();
     let mut kept = Vec::new();
     let found = pruner.prune(items, traits, &mut kept)?;
-    assert_eq!(found.redundant_pairs.iter().map(|pair| (pair.early, pair.late)).collect::<Vec<_>>(), plainly(items));
+    assert_eq!(found.redundant_pairs.iter().map(|pair| (pair.early, pair.late)).collect::<Vec<_>>(), naive(items));
     assert!(kept.len() + found.total_redundant_ops == len && found.total_redundant_ops == len / 10);
-    report.against_limit(&line(name, "limit", len, "items"), limit_ns * len as f64, Taken::Best, &mut || {
+    report.against_limit(&line(name, "limit", len, "items"), limit_ns * len as f64, Statistic::Best, &mut || {
         black_box(pruner.prune(black_box(items), traits, &mut kept).is_ok());
     });
     let name = format!("{name}_vs_maps");
@@ -106,7 +106,7 @@ fn pruning(report: &Report, name: &str, items: &[WorkItem], limit_ns: f64) -> Re
         black_box(pruner.prune(black_box(items), traits, &mut kept).is_ok());
     };
     let plain = &mut || {
-        black_box(plainly(black_box(items)));
+        black_box(naive(black_box(items)));
     };
     report.compare(ours, &mut [(line(&name, "maps", len, "items"), plain)]);
     Ok(())
@@ -114,7 +114,7 @@ fn pruning(report: &Report, name: &str, items: &[WorkItem], limit_ns: f64) -> Re
 
 /// Naive implementation with hash maps: redundant pairs of pure items that neither read their output nor have a third
 /// handle.
-fn plainly(items: &[WorkItem]) -> Vec<(usize, usize)> {
+fn naive(items: &[WorkItem]) -> Vec<(usize, usize)> {
     let mut twins: HashMap<WorkItem, usize> = HashMap::new();
     let mut writers: HashMap<u32, usize> = HashMap::new();
     let mut pairs = Vec::new();
@@ -166,9 +166,9 @@ fn policy(report: &Report) -> Result<(), Error> {
     };
     let limit = |limit_ns: f64| limit_ns * RECOMMENDATIONS as f64;
     let each = |name, baseline| line(name, baseline, RECOMMENDATIONS, "requests");
-    report.against_limit(&each("policy_ns", "limit"), limit(150.0), Taken::Best, &mut || all(&computed));
-    report.against_limit(&each("policy_ns_missed", "limit"), limit(150.0), Taken::Best, &mut || all(&missed));
-    report.against_limit(&each("policy_ns_cached", "limit"), limit(75.0), Taken::Best, &mut || all(&cached));
+    report.against_limit(&each("policy_ns", "limit"), limit(150.0), Statistic::Best, &mut || all(&computed));
+    report.against_limit(&each("policy_ns_missed", "limit"), limit(150.0), Statistic::Best, &mut || all(&missed));
+    report.against_limit(&each("policy_ns_cached", "limit"), limit(75.0), Statistic::Best, &mut || all(&cached));
     let ours = &mut || all(&cached);
     let again = &mut || all(&computed);
     report.compare(ours, &mut [(each("policy_ns_cached_vs_computed", "computed"), again)]);

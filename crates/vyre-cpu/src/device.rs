@@ -150,7 +150,7 @@ impl Backend for Cpu {
         });
         let server = {
             let queue = queue.clone();
-            let thread = std::thread::Builder::new().name("vyre-cpu".into()).stack_size(stack::OF_THREADS);
+            let thread = std::thread::Builder::new().name("vyre-cpu".into()).stack_size(stack::THREAD_STACK_SIZE);
             thread.spawn(move || queue.serve())
         };
         let server = server.map_err(|error| Error::Backend { backend: "cpu", reason: error.to_string() })?;
@@ -486,12 +486,12 @@ impl Queue {
         Ok(data)
     }
 
-    /// Calls `body` with ranges that cover `0..bytes`, in parallel above `LEAST` bytes. Their length matches the parts
+    /// Calls `body` with ranges that cover `0..bytes`, in parallel above `MIN_PART` bytes. Their length matches the parts
     /// of kernels, so that the threads that first touch the pages are those that will use them.
     fn in_parts(&self, bytes: usize, body: &(dyn Fn(std::ops::Range<usize>) + Sync)) {
         /// Bytes that one thread copies faster than another one wakes.
-        const LEAST: usize = 512 << 10;
-        let part = (bytes / (8 * self.pool.threads())).next_multiple_of(LEAST).max(LEAST);
+        const MIN_PART: usize = 512 << 10;
+        let part = (bytes / (8 * self.pool.threads())).next_multiple_of(MIN_PART).max(MIN_PART);
         self.pool.for_each(bytes.div_ceil(part) as u32, &|number| {
             let start = number as usize * part;
             body(start..bytes.min(start + part));

@@ -153,7 +153,7 @@ impl Pool {
             // If the system refuses threads, the pool has fewer workers.
             thread::Builder::new()
                 .name(format!("vyre-cpu-{number}"))
-                .stack_size(stack::OF_THREADS)
+                .stack_size(stack::THREAD_STACK_SIZE)
                 .spawn(move || shared.worker(number as u32))
                 .ok()
         });
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
+    fn panics_propagate_and_the_pool_stays_usable() {
         let pool = pool(3);
         let broken = catch_unwind(AssertUnwindSafe(|| {
             pool.for_each(100, &|index| {

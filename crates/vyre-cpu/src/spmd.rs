@@ -392,13 +392,13 @@ impl Lowering<'_> {
         let inst = program.inst(id);
         match &inst.op {
             Op::Pure(op) => {
-                self.note_linear(id);
+                self.record_linear(id);
                 let result = self.slot(inst.results[0]);
                 let class = program.class(inst);
                 Step::Compute { op: *op, class, result, operands: self.slots(&inst.operands) }
             }
             Op::PerInvocation(op) => {
-                self.note_linear(id);
+                self.record_linear(id);
                 Step::PerInvocation { op: *op, result: self.slot(inst.results[0]) }
             }
             Op::PerGroup(op) => Step::PerGroup { op: *op, result: self.slot(inst.results[0]) },
@@ -491,12 +491,12 @@ impl Lowering<'_> {
 
     /// Parallel copies: sources that another copy overwrites are saved first.
     fn in_parallel(&self, moves: Moves) -> Step {
-        let moves: Moves = moves.into_iter().filter(|(to, from)| !same_place(*to, *from)).collect();
+        let moves: Moves = moves.into_iter().filter(|(to, from)| !same_slot(*to, *from)).collect();
         let mut next = self.spare;
         let mut saved = Vec::new();
         let mut last = Vec::new();
         for &(to, from) in &moves {
-            let overwritten = moves.iter().any(|(other, _)| same_place(*other, from));
+            let overwritten = moves.iter().any(|(other, _)| same_slot(*other, from));
             if overwritten {
                 let spare = Slot { index: next.take(from.ty), ..from };
                 saved.push((spare, from));
@@ -520,7 +520,7 @@ impl Lowering<'_> {
     }
 
     /// Records results that are linear in the lane, modulo 2³².
-    fn note_linear(&mut self, id: InstId) {
+    fn record_linear(&mut self, id: InstId) {
         let inst = self.program.inst(id);
         let [x, y, z] = self.program.workgroup_size();
         let linear = |value: ValueId| self.linear[value];
@@ -549,6 +549,6 @@ pub(crate) fn continues_early(program: &Program, body: BlockId) -> bool {
     exits_of(program, body).continues.iter().any(|exit| Some(exit) != end)
 }
 
-fn same_place(a: Slot, b: Slot) -> bool {
+fn same_slot(a: Slot, b: Slot) -> bool {
     a.index == b.index && a.is_wide() == b.is_wide()
 }

@@ -11,7 +11,7 @@ pub(crate) const MAX_FRAME: usize = 1 << 20;
 const RESERVE: usize = 512 << 10;
 
 /// Stack size of the device's own threads.
-pub(crate) const OF_THREADS: usize = MAX_FRAME + 2 * RESERVE;
+pub(crate) const THREAD_STACK_SIZE: usize = MAX_FRAME + 2 * RESERVE;
 
 /// Returns whether the calling thread is known to have room for a kernel. False on systems that do not tell the bounds of a stack,
 /// and on stacks that the system does not know of, such as those of coroutines.
@@ -67,8 +67,8 @@ mod tests {
     }
 
     #[test]
-    fn room_depends_on_the_stack_of_the_thread() {
-        assert!(on_stack_of(OF_THREADS));
+    fn kernel_room_depends_on_the_thread_stack() {
+        assert!(on_stack_of(THREAD_STACK_SIZE));
         assert!(on_stack_of(2 << 20), "a thread of the standard library");
         // The C library may reuse a stack that is up to four times as large as what was asked for.
         assert!(!on_stack_of(64 << 10));

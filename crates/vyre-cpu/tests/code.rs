@@ -35,7 +35,7 @@ fn file_tests_have_code() {
 
 /// A loop around barriers that is left by `return` only. On a GPU it runs until its fuel is used up.
 #[test]
-fn a_workgroup_that_has_ended_is_left() {
+fn ended_workgroups_leave_barrier_loops() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all_ended.vyre");
     let device = Device::open(&Cpu::default()).expect("a processor");
     for case in files::cases(&path).expect("a program") {
@@ -74,7 +74,7 @@ fn many_live_values(values: usize) -> Validated<Program> {
 /// A waiting caller executes kernels inline only if its stack has room for the largest frame: the frame of this program
 /// is larger than the caller's stack.
 #[test]
-fn callers_with_small_stacks_can_run_kernels_with_large_frames() {
+fn small_stack_callers_run_large_frame_kernels() {
     let program = many_live_values(6000);
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).expect("a processor").as_written();
     let kernel = device.compile(&program).expect("compiles");
@@ -109,7 +109,7 @@ fn fallback_reason_is_reported() {
 
 /// Code uses signed 32-bit indices.
 #[test]
-fn objects_that_are_too_long_for_machine_code_are_reported() {
+fn too_long_objects_are_reported() {
     if Execution::best() == Execution::Portable {
         println!("not tested: this processor has no machine code");
         return;

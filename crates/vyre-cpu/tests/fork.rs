@@ -32,7 +32,7 @@ fn is_forked<T>(result: &Result<T, Error>) -> bool {
 }
 
 #[test]
-fn a_device_from_before_fork_is_an_error_in_the_child() {
+fn devices_from_before_fork_fail_in_the_child() {
     let device = Device::open(&Cpu { threads: Some(3), ..Cpu::default() }).expect("a processor");
     let buffer = device.upload(Element::U32, &[7; 1 << 20]).expect("a megabyte");
     for _ in 0..20 {
@@ -53,7 +53,7 @@ fn a_device_from_before_fork_is_an_error_in_the_child() {
 }
 
 #[test]
-fn a_child_can_open_a_device_of_its_own() {
+fn children_can_open_devices() {
     let _parent = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).expect("a processor");
     assert!(in_child(|| {
         let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).expect("a processor");

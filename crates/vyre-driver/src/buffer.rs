@@ -232,7 +232,7 @@ impl Buffer {
         let _span = tracing::info_span!("download", elements = self.length).entered();
         match self.begin_reading(align_of::<T>())? {
             None => Ok(Vec::new()),
-            Some(mut pending) => Ok(contents(pending.wait_on()?).map_or_else(Vec::new, Contents::elements)),
+            Some(mut pending) => Ok(contents(pending.wait_until_done()?).map_or_else(Vec::new, Contents::elements)),
         }
     }
 
@@ -330,7 +330,7 @@ impl Download {
     pub fn wait(self) -> Result<Vec<u8>, Error> {
         match self.pending {
             None => Ok(Vec::new()),
-            Some(mut pending) => pending.wait_on().map(bytes),
+            Some(mut pending) => pending.wait_until_done().map(bytes),
         }
     }
 

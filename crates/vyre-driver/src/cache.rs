@@ -55,11 +55,11 @@ pub struct Cache {
 }
 
 /// Default limit of the total size, in bytes.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 /// Limit of the number of files, so that listing them stays cheap.
-const MOST_FILES: usize = 4096;
+const MAX_FILES: usize = 4096;
 /// Largest entry that is stored.
-const MOST_ENTRY_BYTES: u64 = 4 << 20;
+const MAX_ENTRY_BYTES: u64 = 4 << 20;
 /// Extension of entries.
 const EXTENSION: &str = "program";
 
@@ -67,7 +67,7 @@ impl Cache {
     /// Opens the cache in a folder. The folder need not exist; if it cannot be read or written, nothing is cached.
     pub fn kept_in(folder: PrivateFolder) -> Cache {
         let (written, problems) = (AtomicU64::new(0), Mutex::default());
-        Cache { folder, most_bytes: MOST_BYTES, written, problems }
+        Cache { folder, most_bytes: MAX_BYTES, written, problems }
     }
 
     /// The folder.
@@ -87,7 +87,7 @@ impl Cache {
     pub fn inspect(file: &Path) -> Result<Option<Validated<Program>>, Error> {
         let hash = file.file_stem().and_then(|name| blake3::Hash::from_hex(name.as_encoded_bytes()).ok());
         let program = match hash {
-            Some(hash) => match atomic_file::read(file, MOST_ENTRY_BYTES + 1) {
+            Some(hash) => match atomic_file::read(file, MAX_ENTRY_BYTES + 1) {
                 Ok(bytes) => decode(&bytes, &SourceMap::default(), |label| blake3::hash(label) == hash).map(Some),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(error.into()),
@@ -100,7 +100,7 @@ impl Cache {
     /// Loads the optimized program of a key. Its spans refer to `sources`, those of the program being compiled.
     pub(crate) fn load(&self, key: &Key, sources: &SourceMap) -> Option<Validated<Program>> {
         let name = key.file_name();
-        let reason = match self.folder.read(&name, MOST_ENTRY_BYTES + 1) {
+        let reason = match self.folder.read(&name, MAX_ENTRY_BYTES + 1) {
             Ok(bytes) => match decode(&bytes, sources, |label| *label == *key.label) {
                 Ok(program) => return Some(program),
                 Err(reason) => reason,
@@ -120,7 +120,7 @@ impl Cache {
         let entry = encode(key, program);
         let bytes = entry.len() as u64;
         // A failed write only costs another optimization.
-        if bytes > MOST_ENTRY_BYTES || self.folder.replace(&key.file_name(), &[&entry]).is_err() {
+        if bytes > MAX_ENTRY_BYTES || self.folder.replace(&key.file_name(), &[&entry]).is_err() {
             return;
         }
         // Other processes write as well, so the folder is listed at the first write, and whenever an eighth of the
@@ -128,7 +128,7 @@ impl Cache {
         let step = self.most_bytes / 8;
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
         if before == 0 || before / step != (before + bytes) / step {
-            self.folder.evict(EXTENSION, self.most_bytes, MOST_FILES);
+            self.folder.evict(EXTENSION, self.most_bytes, MAX_FILES);
         }
     }
 }
@@ -173,14 +173,14 @@ pub(crate) struct Compiled {
 #[derive(Default)]
 pub(crate) struct Recent {
     /// Least recently used first, each with the size of its program. Linear search suffices for at most
-    /// [`Recent::MOST`].
+    /// [`Recent::MAX_PROGRAMS`].
     programs: VecDeque<(Key, Compiled, u64)>,
 }
 
 impl Recent {
-    const MOST: usize = 64;
+    const MAX_PROGRAMS: usize = 64;
     /// Limit of the total size, in bytes.
-    const MOST_BYTES: u64 = 64 << 20;
+    const MAX_BYTES: u64 = 64 << 20;
 
     /// Looks up a program, and marks it as the most recently used.
     pub(crate) fn get(&mut self, key: &Key) -> Option<Compiled> {
@@ -197,7 +197,7 @@ impl Recent {
         let bytes = compiled.program.heap().bytes;
         self.programs.push_back((key, compiled, bytes));
         let total = |programs: &VecDeque<(Key, Compiled, u64)>| programs.iter().map(|(.., bytes)| bytes).sum::<u64>();
-        while self.programs.len() > Self::MOST || total(&self.programs) > Self::MOST_BYTES {
+        while self.programs.len() > Self::MAX_PROGRAMS || total(&self.programs) > Self::MAX_BYTES {
             self.programs.pop_front();
         }
     }
@@ -363,7 +363,7 @@ mod tests {
         bad.push(encode(&key(1), &small));
         bad.push([&good[..], b"\0"].concat());
         bad.push(b"not a program at all".into());
-        bad.push(vec![0; MOST_ENTRY_BYTES as usize + 10]);
+        bad.push(vec![0; MAX_ENTRY_BYTES as usize + 10]);
 
         let file = file(&cache, &key(0));
         create(&cache);
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn two_hundred_kills_leave_nothing_corrupt() {
+    fn kills_leave_no_corrupt_entries() {
         let cache = cache("killed");
         round(&cache);
         let mut random = 0x9e37_79b9_7f4a_7c15u64;

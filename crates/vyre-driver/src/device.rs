@@ -127,7 +127,7 @@ impl Pending {
     }
 
     /// Waits for the batch.
-    pub(crate) fn wait_on(&mut self) -> Result<Completion, Error> {
+    pub(crate) fn wait_until_done(&mut self) -> Result<Completion, Error> {
         loop {
             if let Some(result) = self.wait(None) {
                 return result;
@@ -302,7 +302,7 @@ impl Dispatch {
             Groups::Fixed(groups) => Groups::Fixed(*groups),
             Groups::Indirect(buffer) => Groups::Indirect(buffer.live("grid")?),
         };
-        let limits = Limits { times_workers: self.limits.times_workers || trace::listens(), ..self.limits };
+        let limits = Limits { times_workers: self.limits.times_workers || trace::is_enabled(), ..self.limits };
         Ok(Launch { kernel: kernel.clone(), groups, arguments, limits })
     }
 }
@@ -638,7 +638,7 @@ impl Submission {
     /// The submission was cancelled, the device was lost, or the reports were already taken.
     pub fn wait(mut self) -> Result<Vec<Report>, Error> {
         let _span = tracing::info_span!("wait").entered();
-        let result = self.pending.wait_on();
+        let result = self.pending.wait_until_done();
         self.record(result)
     }
 
@@ -656,7 +656,7 @@ impl Submission {
     /// Records the times of the dispatches.
     fn record(&self, result: Result<Completion, Error>) -> Result<Vec<Report>, Error> {
         let reports = result?.reports;
-        if trace::listens() {
+        if trace::is_enabled() {
             let ops = self.launched.iter().map(|(op, _)| op.as_deref().unwrap_or("kernel"));
             trace::done(ops.zip(&reports));
         }

@@ -81,7 +81,7 @@ impl Registry {
     }
 
     /// A device with the shared state of the registry.
-    fn connected(&self, device: Device) -> Device {
+    fn with_shared_state(&self, device: Device) -> Device {
         let device = device.with_telemetry(&self.telemetry);
         match &self.cache {
             Some(cache) => device.with_cache(cache),
@@ -104,7 +104,7 @@ impl Registry {
     /// # Errors
     /// [`Error::NoSuchDevice`] if it does not.
     pub fn knows(&self, name: Option<&str>) -> Result<(), Error> {
-        let (name, _) = self.wanted(name);
+        let (name, _) = self.requested_name(name);
         if name == AUTO { Ok(()) } else { self.backend(&name).map(|_| ()) }
     }
 
@@ -121,17 +121,17 @@ impl Registry {
     /// # Errors
     /// There is no such device, or it cannot be opened.
     pub fn choose(&self, name: Option<&str>, program: Option<&Validated<Program>>) -> Result<Choice, Error> {
-        let (name, by) = self.wanted(name);
+        let (name, by) = self.requested_name(name);
         if name == AUTO {
             return self.best(program);
         }
         let backend = self.backend(&name)?;
-        let device = self.connected(Device::open(backend)?);
+        let device = self.with_shared_state(Device::open(backend)?);
         Ok(Choice { name: backend.name(), device, reasons: vec![(backend.name(), by)] })
     }
 
     /// Requested device name, and the reason.
-    fn wanted(&self, name: Option<&str>) -> (String, String) {
+    fn requested_name(&self, name: Option<&str>) -> (String, String) {
         let variable = || std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
         match (name, &self.preferred) {
             (Some(name), _) => (name.into(), "named explicitly".into()),
@@ -191,7 +191,7 @@ impl Registry {
             match usable {
                 Ok(device) => {
                     reasons.push((backend.name(), format!("fastest: {speed}")));
-                    chosen = Some((backend.name(), self.connected(device)));
+                    chosen = Some((backend.name(), self.with_shared_state(device)));
                 }
                 Err(error) => reasons.push((backend.name(), error.to_string())),
             }

@@ -12,7 +12,7 @@ use vyre_foundation::launch::{Report, WorkerSpan};
 /// Target of events about the work of devices.
 pub const DEVICE: &str = "vyre::device";
 
-pub(crate) fn listens() -> bool {
+pub(crate) fn is_enabled() -> bool {
     tracing::enabled!(target: DEVICE, tracing::Level::INFO)
 }
 

@@ -19,9 +19,9 @@ fn program(source: &str) -> Validated<Program> {
 }
 
 /// A null device with modified capabilities or behaviour.
-type Fake = Intercepted<Null, Pretence>;
+type Fake = Intercepted<Null, Deviation>;
 
-struct Pretence {
+struct Deviation {
     change: fn(&mut Capabilities),
     behaviour: Behaviour,
 }
@@ -39,7 +39,7 @@ enum Behaviour {
 }
 
 fn fake(name: &'static str, change: fn(&mut Capabilities), behaviour: Behaviour) -> Fake {
-    Intercepted { name, backend: Null::default(), interceptor: Arc::new(Pretence { change, behaviour }) }
+    Intercepted { name, backend: Null::default(), interceptor: Arc::new(Deviation { change, behaviour }) }
 }
 
 fn pretended(name: &'static str, change: fn(&mut Capabilities)) -> Fake {
@@ -55,7 +55,7 @@ fn absent(name: &'static str) -> Fake {
     fake(name, |_| {}, Behaviour::Absent)
 }
 
-impl Interceptor for Pretence {
+impl Interceptor for Deviation {
     fn open(&self, backend: &'static str) -> Result<(), Error> {
         match self.behaviour {
             Behaviour::Absent => Err(Error::NoAdapter { backend, reason: "it is not there".into() }),
@@ -331,7 +331,7 @@ fn a_device_compiles_a_program_once() {
 
 /// Programs that differ only in their file share cache entries, but not source locations.
 #[test]
-fn cached_programs_have_the_locations_of_the_program_that_is_compiled() {
+fn cached_programs_use_the_callers_source_locations() {
     let folder = std::env::temp_dir().join(format!("vyre-locations-{}", std::process::id()));
     let cache = Arc::new(Cache::kept_in(PrivateFolder::open(&folder).unwrap()));
     let named = |file: &str| {

@@ -66,7 +66,7 @@ fn a_chain_is_one_launch() {
 }
 
 #[test]
-fn layouts_the_host_and_the_budget_end_groups() {
+fn layout_host_and_budget_split_groups() {
     let mixed = [(1, 8, 8, 0), (2, 8, 8, 0), (2, 8, 8, 0), (1, 8, 8, 0), (HOST, 8, 8, 0), (1, 8, 8, 0)];
     assert_eq!(ids(&mixed, 100), [&[0][..], &[1, 2], &[3], &[4, 5]]);
     let chain = [(1, 8, 8, 0); 5];
@@ -119,7 +119,7 @@ fn sums_of_stages_overflow() {
 }
 
 #[test]
-fn the_capacity_is_kept() {
+fn capacity_is_retained() {
     assert_eq!(launch_fusion::Planner::default().capacity(), 0);
     let mut planner = launch_fusion::Planner::with_capacity(50).unwrap();
     let capacity = planner.capacity();
@@ -154,7 +154,7 @@ fn invalid_dependencies_are_errors() {
 }
 
 #[test]
-fn the_memory_of_a_diamond() {
+fn diamond_memory_peaks() {
     let of = [1, 2, 4, 8].map(|times| (1024 * times, 512 * times, 256 * times));
     let edges = edges(&[(0, 1), (0, 2), (1, 3), (2, 3)]);
     let plan = frontier::Planner::default().plan(&waves(&of), &edges, 16_000, 128 << 10, 1 << 20).unwrap();
@@ -179,7 +179,7 @@ fn groups_are_split() {
 }
 
 #[test]
-fn memory_that_does_not_fit() {
+fn budgets_too_small_are_errors() {
     let over = |field, required, budget| Err(Error::OverBudget { field, required, budget });
     let single = "single fused frontier wave bytes";
     assert_eq!(envelope(&[(100, 100, 100)], &[], 500), over(single, 600, 500));

@@ -32,12 +32,12 @@ pub struct Finding {
     /// First difference.
     pub wrong: String,
     /// File with a reduced program, or the reason why there is none.
-    pub kept: Result<PathBuf, NotKept>,
+    pub kept: Result<PathBuf, NotSaved>,
 }
 
 /// Reason why no reduced program was saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotKept {
+pub enum NotSaved {
     /// Turned off by the environment.
     TurnedOff,
     /// The file cannot be written.
@@ -49,11 +49,11 @@ pub enum NotKept {
     },
 }
 
-impl fmt::Display for NotKept {
+impl fmt::Display for NotSaved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotKept::TurnedOff => f.write_str("VYRE_SHRINK is 0"),
-            NotKept::Unwritable { reason, source } => write!(f, "{reason}\n{source}"),
+            NotSaved::TurnedOff => f.write_str("VYRE_SHRINK is 0"),
+            NotSaved::Unwritable { reason, source } => write!(f, "{reason}\n{source}"),
         }
     }
 }
@@ -89,7 +89,7 @@ pub fn check(backend: &dyn Backend, device: &Device, seed: u64, features: &Featu
     let grid = Grid::Groups(groups);
     let wrong = mistake(device, &program, grid, &inputs, Exactness::Ordered)?;
     let kept = match std::env::var("VYRE_SHRINK").as_deref() {
-        Ok("0") => Err(NotKept::TurnedOff),
+        Ok("0") => Err(NotSaved::TurnedOff),
         _ => keep(device, seed, &program, groups, &inputs),
     };
     Some(Finding { seed, backend: backend.name(), wrong, kept })
@@ -192,7 +192,7 @@ fn keep(
     program: &Validated<Program>,
     groups: [u32; 3],
     inputs: &Inputs,
-) -> Result<PathBuf, NotKept> {
+) -> Result<PathBuf, NotSaved> {
     let grid = Grid::Groups(groups);
     let oracle = oracle_for(device);
     let still_wrong = &mut |candidate: &Validated<Program>| {
@@ -209,7 +209,7 @@ fn keep(
     let create = |path: &Path| File::create_new(path);
     let written = create_unique(&std::env::temp_dir(), format!("vyre-seed-{seed}-"), ".vyre", create)
         .and_then(|(path, mut file)| file.write_all(source.as_bytes()).map(|()| path));
-    written.map_err(|error| NotKept::Unwritable { reason: error.to_string(), source })
+    written.map_err(|error| NotSaved::Unwritable { reason: error.to_string(), source })
 }
 
 // Comparison.

@@ -179,7 +179,7 @@ struct Own {
 
 /// Degree to which devices agree on a value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Trust {
+enum Agreement {
     /// A float that devices may round differently.
     Rounded,
     /// The same value, up to the bits of a NaN.
@@ -195,7 +195,7 @@ struct Available {
     ty: Type,
     /// Largest scope in which it is uniform; never the dispatch.
     scope: Scope,
-    trust: Trust,
+    agreement: Agreement,
 }
 
 /// Ids of the invocation.
@@ -256,9 +256,9 @@ impl Generator<'_> {
         for number in 0..self.random.below(3) {
             let ty = self.ty();
             let default = Literal { ty, bits: self.literal_bits(ty) };
-            let trust = if is_nan(default) { Trust::Value } else { Trust::Bits };
+            let agreement = if is_nan(default) { Agreement::Value } else { Agreement::Bits };
             let id = self.program.add_constant(format!("C{number}"), default, Span::NONE);
-            self.values.push(Available { id, ty, scope: Scope::Workgroup, trust });
+            self.values.push(Available { id, ty, scope: Scope::Workgroup, agreement });
         }
     }
 
@@ -414,15 +414,15 @@ impl Generator<'_> {
     }
 
     /// Required agreement of values stored to an object.
-    fn stores(&self, memory: MemId, otherwise: Trust) -> Trust {
-        if self.objects.mixed.contains(&memory) { Trust::Bits } else { otherwise }
+    fn stores(&self, memory: MemId, otherwise: Agreement) -> Agreement {
+        if self.objects.mixed.contains(&memory) { Agreement::Bits } else { otherwise }
     }
 
     /// Agreement of elements loaded from an object.
-    fn loads(&self, at: MemOperand, otherwise: Trust) -> Trust {
+    fn loads(&self, at: MemOperand, otherwise: Agreement) -> Agreement {
         match self.objects.mixed.contains(&at.memory) {
-            true if at.value_type().is_float() => Trust::Value,
-            true => Trust::Bits,
+            true if at.value_type().is_float() => Agreement::Value,
+            true => Agreement::Bits,
             false => otherwise,
         }
     }
@@ -465,11 +465,11 @@ impl Generator<'_> {
 
     // Values.
 
-    fn literal(&mut self, ty: Type, trust: Trust) -> Available {
+    fn literal(&mut self, ty: Type, agreement: Agreement) -> Available {
         let twist = self.twists.min(1);
         self.twists -= twist;
         let mut literal = Literal { ty, bits: self.literal_bits(ty) ^ u64::from(twist) };
-        if is_nan(literal) && trust == Trust::Bits {
+        if is_nan(literal) && agreement == Agreement::Bits {
             literal = Literal::zero(ty);
         }
         self.known(literal)
@@ -477,28 +477,28 @@ impl Generator<'_> {
 
     fn known(&mut self, literal: impl Into<Literal>) -> Available {
         let literal = literal.into();
-        let trust = if is_nan(literal) { Trust::Value } else { Trust::Bits };
-        Available { id: self.program.literal(literal), ty: literal.ty, scope: Scope::Workgroup, trust }
+        let agreement = if is_nan(literal) { Agreement::Value } else { Agreement::Bits };
+        Available { id: self.program.literal(literal), ty: literal.ty, scope: Scope::Workgroup, agreement }
     }
 
     /// A value of a type: a visible one, or a literal.
-    fn value(&mut self, ty: Type, trust: Trust) -> Available {
-        let fits = |value: &&Available| value.ty == ty && value.trust >= trust;
+    fn value(&mut self, ty: Type, agreement: Agreement) -> Available {
+        let fits = |value: &&Available| value.ty == ty && value.agreement >= agreement;
         let count = self.values.iter().filter(fits).count() as u32;
         if count > 0 && !self.random.chance(5) {
             // Prefers recent values: long dependency chains find more bugs than wide expressions.
             let skip = self.random.below(count).min(self.random.below(count));
             return *self.values.iter().rev().filter(fits).nth(skip as usize).expect("counted above");
         }
-        self.literal(ty, trust)
+        self.literal(ty, agreement)
     }
 
     /// A value that is uniform in a scope.
     fn uniform_value(&mut self, ty: Type, scope: Scope) -> Available {
-        let fits = |value: &&Available| value.ty == ty && value.trust >= Trust::Value && value.scope <= scope;
+        let fits = |value: &&Available| value.ty == ty && value.agreement >= Agreement::Value && value.scope <= scope;
         let count = self.values.iter().filter(fits).count() as u32;
         match count {
-            0 => self.literal(ty, Trust::Value),
+            0 => self.literal(ty, Agreement::Value),
             _ => {
                 let skip = self.random.below(count) as usize;
                 *self.values.iter().filter(fits).nth(skip).expect("counted above")
@@ -523,16 +523,16 @@ impl Generator<'_> {
     }
 
     /// Makes a value visible. Integers and bools have the same bits everywhere.
-    fn add(&mut self, id: ValueId, scope: Scope, trust: Trust) {
+    fn add(&mut self, id: ValueId, scope: Scope, agreement: Agreement) {
         let ty = self.program.ty(id);
-        let trust = if ty.is_float() { trust } else { Trust::Bits };
-        self.values.push(Available { id, ty, scope, trust });
+        let agreement = if ty.is_float() { agreement } else { Agreement::Bits };
+        self.values.push(Available { id, ty, scope, agreement });
     }
 
     /// Makes the results of an operation visible; returns the first.
-    fn give(&mut self, results: &[ValueId], scope: Scope, trust: Trust) -> Available {
+    fn give(&mut self, results: &[ValueId], scope: Scope, agreement: Agreement) -> Available {
         for &result in results {
-            self.add(result, scope, trust);
+            self.add(result, scope, agreement);
         }
         self.values[self.values.len() - results.len()]
     }
@@ -540,7 +540,7 @@ impl Generator<'_> {
     /// Appends an operation whose results have the same bits everywhere; returns the first.
     fn apply(&mut self, block: BlockId, op: impl Into<Op>, operands: &[Available], scope: Scope) -> Available {
         let results = self.push(block, op, operands, &[]);
-        self.give(&results, scope, Trust::Bits)
+        self.give(&results, scope, Agreement::Bits)
     }
 
     // Statements.
@@ -588,7 +588,7 @@ impl Generator<'_> {
             .expect("the ticket is below the sum");
         match row.kind {
             Kind::Pure => self.pure(block, row),
-            Kind::PerInvocation | Kind::PerGroup => self.question(block, row),
+            Kind::PerInvocation | Kind::PerGroup => self.id_or_size(block, row),
             Kind::Access => self.access(block, row),
             Kind::Atomic => self.atomic(block, row),
             Kind::Collective => {
@@ -630,25 +630,25 @@ impl Generator<'_> {
         };
         // Non-float results depend on the value of float operands, or on every bit.
         let needed = match (result, row.form) {
-            (Type::F32 | Type::F64 | Type::F16, Form::Plain(_)) => Trust::Rounded,
-            (_, Form::Convert { same_size: false }) | (Type::Bool, _) => Trust::Value,
-            _ => Trust::Bits,
+            (Type::F32 | Type::F64 | Type::F16, Form::Plain(_)) => Agreement::Rounded,
+            (_, Form::Convert { same_size: false }) | (Type::Bool, _) => Agreement::Value,
+            _ => Agreement::Bits,
         };
         let operands: Vec<Available> = types.iter().map(|&ty| self.value(ty, needed)).collect();
         let results = self.push(block, op, &operands, &named);
         let floats = operands.iter().filter(|operand| operand.ty.is_float());
-        let trust = match floats.map(|operand| operand.trust).min() {
-            _ if row.exactness != Exactness::Exact => Trust::Rounded,
-            Some(trust) => trust,
+        let agreement = match floats.map(|operand| operand.agreement).min() {
+            _ if row.exactness != Exactness::Exact => Agreement::Rounded,
+            Some(agreement) => agreement,
             // Reinterpreted bits can become a NaN; a converted integer cannot.
-            None if matches!(row.form, Form::Convert { same_size: false }) => Trust::Bits,
-            None => Trust::Value,
+            None if matches!(row.form, Form::Convert { same_size: false }) => Agreement::Bits,
+            None => Agreement::Value,
         };
-        self.give(&results, scope_of(&operands), trust);
+        self.give(&results, scope_of(&operands), agreement);
     }
 
     /// Ids and sizes.
-    fn question(&mut self, block: BlockId, row: &OpInfo) {
+    fn id_or_size(&mut self, block: BlockId, row: &OpInfo) {
         let all: Vec<MemId> = self.program.memories().keys().collect();
         let payload = match row.form {
             Form::PerAxis => Payload::Axis(*self.random.choose(&Axis::ALL)),
@@ -677,7 +677,7 @@ impl Generator<'_> {
             let index = self.random.below(last + 1);
             return self.known(index);
         }
-        let mut value = self.value(Type::U32, Trust::Bits);
+        let mut value = self.value(Type::U32, Agreement::Bits);
         if self.program.known(value.id).is_some() {
             // The validator rejects an index known to be out of bounds.
             value = self.positions().global;
@@ -731,7 +731,7 @@ impl Generator<'_> {
                 let memory = *self.random.choose(&self.objects.private);
                 let (at, width) = (self.operand(memory, None), self.width(4));
                 let index = self.index(block, at, width);
-                self.store_values(block, at, index, width, Trust::Value);
+                self.store_values(block, at, index, width, Agreement::Value);
                 return;
             }
             1 => *self.random.choose(&self.objects.own_workgroup),
@@ -745,80 +745,80 @@ impl Generator<'_> {
         let (at, most) = self.own_operand(own);
         let width = self.width(most);
         let index = self.own_index(block, own, at, width);
-        self.store_values(block, at, index, width, Trust::Rounded);
+        self.store_values(block, at, index, width, Agreement::Rounded);
     }
 
-    fn store_values(&mut self, block: BlockId, at: MemOperand, index: Available, width: u32, trust: Trust) {
-        let (ty, trust) = (at.value_type(), self.stores(at.memory, trust));
+    fn store_values(&mut self, block: BlockId, at: MemOperand, index: Available, width: u32, agreement: Agreement) {
+        let (ty, agreement) = (at.value_type(), self.stores(at.memory, agreement));
         let mut operands = vec![index];
-        operands.extend((0..width).map(|_| self.value(ty, trust)));
+        operands.extend((0..width).map(|_| self.value(ty, agreement)));
         self.push(block, Op::Store(at), &operands, &[]);
     }
 
     fn load(&mut self, block: BlockId) {
         let readable = |own: &&Own| self.program.memory(own.memory).readable();
-        let (own, trust) = match self.random.below(6) {
+        let (own, agreement) = match self.random.below(6) {
             0 => {
                 let memory = *self.random.choose(&self.objects.uniforms);
                 let at = self.program.operand(memory);
                 let results = self.push(block, Op::Load(at), &[], &[at.value_type()]);
-                let trust = self.trust_in(memory);
-                self.give(&results, Scope::Workgroup, trust);
+                let agreement = self.agreement_of(memory);
+                self.give(&results, Scope::Workgroup, agreement);
                 return;
             }
             1 => {
                 let memory = *self.random.choose(&self.objects.private);
-                return self.load_any(block, memory, 4, Trust::Value);
+                return self.load_any(block, memory, 4, Agreement::Value);
             }
             2 => {
                 let memory = *self.random.choose(&self.objects.read);
-                let trust = self.trust_in(memory);
-                return self.load_any(block, memory, 4, trust);
+                let agreement = self.agreement_of(memory);
+                return self.load_any(block, memory, 4, agreement);
             }
             3 => match self.open_tile {
-                Some(tile) => return self.load_any(block, tile.memory, 4, Trust::Value),
-                None => (self.random.choose(&self.objects.own_workgroup).to_owned(), Trust::Rounded),
+                Some(tile) => return self.load_any(block, tile.memory, 4, Agreement::Value),
+                None => (self.random.choose(&self.objects.own_workgroup).to_owned(), Agreement::Rounded),
             },
             4 if !self.objects.own_atomic.is_empty() => {
-                (self.random.choose(&self.objects.own_atomic).to_owned(), Trust::Bits)
+                (self.random.choose(&self.objects.own_atomic).to_owned(), Agreement::Bits)
             }
             _ => match self.objects.own.iter().filter(readable).collect::<Vec<_>>().as_slice() {
                 [] => return,
                 // Loaded values may have been rounded by the device.
-                own => (**self.random.choose(own), Trust::Rounded),
+                own => (**self.random.choose(own), Agreement::Rounded),
             },
         };
         let (at, most) = self.own_operand(own);
         let width = self.width(most);
         let index = self.own_index(block, own, at, width);
         let results = self.push(block, Op::Load(at), &[index], &vec![at.value_type(); width as usize]);
-        let trust = self.loads(at, trust);
-        self.give(&results, Scope::Invocation, trust);
+        let agreement = self.loads(at, agreement);
+        self.give(&results, Scope::Invocation, agreement);
     }
 
     /// Loads from anywhere in an object that no invocation writes meanwhile.
-    fn load_any(&mut self, block: BlockId, memory: MemId, most: u32, trust: Trust) {
+    fn load_any(&mut self, block: BlockId, memory: MemId, most: u32, agreement: Agreement) {
         let at = self.operand(memory, None);
-        self.load_as(block, at, most, trust);
+        self.load_as(block, at, most, agreement);
     }
 
-    fn load_as(&mut self, block: BlockId, at: MemOperand, most: u32, trust: Trust) {
+    fn load_as(&mut self, block: BlockId, at: MemOperand, most: u32, agreement: Agreement) {
         let Memory { space, .. } = *self.program.memory(at.memory);
         let width = self.width(most);
         let index = self.index(block, at, width);
         let results = self.push(block, Op::Load(at), &[index], &vec![at.value_type(); width as usize]);
-        let trust = self.loads(at, trust);
+        let agreement = self.loads(at, agreement);
         let scope = if matches!(space, Space::Storage(Access::Read | Access::Constant)) {
             index.scope
         } else {
             Scope::Invocation
         };
-        self.give(&results, scope, trust);
+        self.give(&results, scope, agreement);
     }
 
     /// Agreement of values in a read-only object.
-    fn trust_in(&self, memory: MemId) -> Trust {
-        if self.without_nan.contains(&memory) { Trust::Bits } else { Trust::Value }
+    fn agreement_of(&self, memory: MemId) -> Agreement {
+        if self.without_nan.contains(&memory) { Agreement::Bits } else { Agreement::Value }
     }
 
     fn atomic(&mut self, block: BlockId, row: &'static OpInfo) {
@@ -832,7 +832,7 @@ impl Generator<'_> {
             }
             let index = self.own_index(block, own, at, 1);
             let results = self.read_modify_write(block, at, row, index);
-            self.give(&results, Scope::Invocation, Trust::Bits);
+            self.give(&results, Scope::Invocation, Agreement::Bits);
         } else if !shared.is_empty() {
             let (at, row) = *self.random.choose(&shared);
             let index = self.index(block, at, 1);
@@ -842,9 +842,9 @@ impl Generator<'_> {
 
     fn read_modify_write(&mut self, block: BlockId, at: MemOperand, row: &OpInfo, index: Available) -> Vec<ValueId> {
         let ty = at.value_type();
-        let mut operands = vec![index, self.value(ty, Trust::Bits)];
+        let mut operands = vec![index, self.value(ty, Agreement::Bits)];
         if matches!(row.form, Form::CompareExchange) {
-            operands.push(self.value(ty, Trust::Bits));
+            operands.push(self.value(ty, Agreement::Bits));
         }
         let op = row.op(Payload::Memory(at)).expect("an atomic carries its memory operand");
         self.push(block, op, &operands, &[])
@@ -862,7 +862,7 @@ impl Generator<'_> {
                 let class: Vec<Type> = signature.class.iter().filter(|ty| self.features.types.contains(*ty)).collect();
                 let class = *self.random.choose(&class);
                 let mut operands: Vec<Available> =
-                    signature.operands.iter().map(|slot| self.value(slot.of(class), Trust::Value)).collect();
+                    signature.operands.iter().map(|slot| self.value(slot.of(class), Agreement::Value)).collect();
                 if signature.operands.get(1) == Some(&Slot::Is(Type::U32)) && !self.random.chance(3) {
                     // Mostly a lane that exists.
                     let few = self.known(16u32);
@@ -870,15 +870,15 @@ impl Generator<'_> {
                 }
                 let op = row.op(Payload::None).expect("collective operations carry nothing");
                 let results = self.push(block, op.clone(), &operands, &[]);
-                let trust = if row.exactness == Exactness::Exact { Trust::Value } else { Trust::Rounded };
+                let agreement = if row.exactness == Exactness::Exact { Agreement::Value } else { Agreement::Rounded };
                 let scope = match &op {
                     Op::Broadcast => Scope::Workgroup,
                     Op::Subgroup(op) => match op.exchange() {
                         Exchange::Ballot | Exchange::First | Exchange::Combine(_, Combined::All) => Scope::Subgroup,
                         Exchange::Shuffle(ShuffleMode::Lane) => operands[1].scope.max(Scope::Subgroup),
                         Exchange::Compact => {
-                            self.add(results[0], Scope::Invocation, trust);
-                            self.add(results[1], Scope::Subgroup, trust);
+                            self.add(results[0], Scope::Invocation, agreement);
+                            self.add(results[1], Scope::Subgroup, agreement);
                             return;
                         }
                         Exchange::Shuffle(_) | Exchange::Combine(_, Combined::Inclusive | Combined::Exclusive) => {
@@ -887,7 +887,7 @@ impl Generator<'_> {
                     },
                     _ => Scope::Invocation,
                 };
-                self.give(&results, scope, trust);
+                self.give(&results, scope, agreement);
             }
         }
     }
@@ -899,7 +899,7 @@ impl Generator<'_> {
             votes.filter(|at| self.program.memory(at.memory).space == Space::Workgroup).collect();
         if !votes.is_empty() && self.random.chance(3) {
             self.push(block, Barrier::Workgroup, &[], &[]);
-            self.load_as(block, votes[0], 1, Trust::Bits);
+            self.load_as(block, votes[0], 1, Agreement::Bits);
             self.push(block, Barrier::Workgroup, &[], &[]);
             return;
         }
@@ -910,9 +910,9 @@ impl Generator<'_> {
         let (at, most) = self.own_operand(tile);
         let width = self.width(most);
         let index = self.own_index(block, tile, at, width);
-        self.store_values(block, at, index, width, Trust::Value);
+        self.store_values(block, at, index, width, Agreement::Value);
         self.push(block, Barrier::Workgroup, &[], &[]);
-        self.load_any(block, tile.memory, 4, Trust::Value);
+        self.load_any(block, tile.memory, 4, Agreement::Value);
         // The enclosing loop must not be left before the second barrier.
         let enclosing = place.enclosing.map(|enclosing| Enclosing { may_leave: false, ..enclosing });
         self.open_tile = Some(tile);
@@ -935,21 +935,21 @@ impl Generator<'_> {
         let (at, _) = self.own_operand(own);
         let each = self.own_bytes(own) / at.element.size() as u32;
         let per_group = self.program.workgroup_size().iter().product::<u32>() * each;
-        let (value, size) = (self.value(Type::U32, Trust::Bits), self.known(per_group));
+        let (value, size) = (self.value(Type::U32, Agreement::Bits), self.known(per_group));
         let group = self.positions().group;
         let local = self.apply(block, Pure::Rem, &[value, size], value.scope);
         let group = self.apply(block, Pure::Mul, &[group, size], group.scope);
         let index = self.apply(block, Pure::Add, &[group, local], scope_of(&[group, local]));
         let results = self.push(block, Op::Load(at), &[index], &[at.value_type()]);
-        let trust = self.loads(at, Trust::Rounded);
-        self.give(&results, Scope::Invocation, trust);
+        let agreement = self.loads(at, Agreement::Rounded);
+        self.give(&results, Scope::Invocation, agreement);
         self.push(block, Barrier::Storage, &[], &[]);
     }
 
     fn print(&mut self, block: BlockId) {
         let types: Vec<Type> = (0..self.random.below(4)).map(|_| self.ty()).collect();
         let text: String = (0..types.len()).map(|number| format!("\"{number}\" = {{}} ")).collect();
-        let operands: Vec<Available> = types.into_iter().map(|ty| self.value(ty, Trust::Value)).collect();
+        let operands: Vec<Available> = types.into_iter().map(|ty| self.value(ty, Agreement::Value)).collect();
         self.push(block, Op::Print(text.into()), &operands, &[]);
     }
 
@@ -982,7 +982,7 @@ impl Generator<'_> {
                     // Reaches several arms.
                     self.positions().global
                 } else {
-                    self.value(ty, Trust::Bits)
+                    self.value(ty, Agreement::Bits)
                 };
                 if ty == Type::U32 && !self.random.chance(4) {
                     let few = self.known(6u32);
@@ -1023,7 +1023,7 @@ impl Generator<'_> {
             (subgroup, self.uniform_value(Type::U32, Scope::Subgroup))
         } else {
             let Positions { global, local, .. } = self.positions();
-            (*self.random.choose(&[global, local]), self.value(Type::U32, Trust::Bits))
+            (*self.random.choose(&[global, local]), self.value(Type::U32, Agreement::Bits))
         };
         let mixed = *self.random.choose(&[Pure::Xor, Pure::Add, Pure::Rem, Pure::And]);
         let mixed = self.apply(block, mixed, &[position, value], scope);
@@ -1049,7 +1049,7 @@ impl Generator<'_> {
             .enclosing
             .map(|enclosing| Enclosing { may_leave: enclosing.may_leave && scope <= place.scope, ..enclosing });
         let place = Place { scope: place.scope.max(scope), enclosing, ..place };
-        let mut given = vec![(scope, Trust::Bits); results.len()];
+        let mut given = vec![(scope, Agreement::Bits); results.len()];
         let mut start = self.random.0;
         for (number, &arm) in arms.iter().enumerate() {
             // Some arms repeat the previous one, with a few different literals.
@@ -1063,9 +1063,9 @@ impl Generator<'_> {
             }
             let visible = self.values.len();
             self.nested(arm, place);
-            let yielded: Vec<Available> = results.iter().map(|&ty| self.value(ty, Trust::Rounded)).collect();
+            let yielded: Vec<Available> = results.iter().map(|&ty| self.value(ty, Agreement::Rounded)).collect();
             for (given, value) in given.iter_mut().zip(&yielded) {
-                *given = (given.0.max(value.scope), given.1.min(value.trust));
+                *given = (given.0.max(value.scope), given.1.min(value.agreement));
             }
             self.push(arm, Terminator::Yield, &yielded, &[]);
             self.values.truncate(visible);
@@ -1076,8 +1076,8 @@ impl Generator<'_> {
         let operands = if matches!(op, Control::Region(_)) { vec![] } else { vec![operand.id] };
         let inst = self.program.push(block, op, operands, results, arms.iter().copied(), Span::NONE);
         let ids = self.program.inst(inst).results.clone();
-        for (id, (scope, trust)) in ids.into_iter().zip(given) {
-            self.add(id, scope, trust);
+        for (id, (scope, agreement)) in ids.into_iter().zip(given) {
+            self.add(id, scope, agreement);
         }
     }
 
@@ -1106,7 +1106,7 @@ impl Generator<'_> {
                 let others: Vec<Type> = (0..self.random.below(3)).map(|_| self.ty()).collect();
                 carried.extend(others.into_iter().filter(|ty| self.features.types.contains(*ty)));
                 for &ty in &carried[1..] {
-                    initial.push(self.value(ty, Trust::Rounded));
+                    initial.push(self.value(ty, Agreement::Rounded));
                 }
             }
         }
@@ -1114,28 +1114,28 @@ impl Generator<'_> {
         for (position, &ty) in carried.iter().enumerate() {
             let param = self.program.add_param(body, ty);
             // The counter is uniform; other parameters have any values.
-            self.add(param, if position == 0 { scope } else { Scope::Invocation }, Trust::Rounded);
+            self.add(param, if position == 0 { scope } else { Scope::Invocation }, Agreement::Rounded);
         }
         let counter = self.values.get(visible).copied();
         let (done, left) = match (element, counter) {
             (Some((memory, element)), _) => {
                 let element = self.known(element);
                 let mut left = self.push(body, Op::Load(self.program.operand(memory)), &[element], &[Type::U32]);
-                let own = self.give(&left, Scope::Invocation, Trust::Bits);
+                let own = self.give(&left, Scope::Invocation, Agreement::Bits);
                 match scope {
                     // If invocation 0 has ended, the other invocations stop as well.
                     Scope::Dispatch | Scope::Workgroup => left = self.push(body, Op::Broadcast, &[own], &[]),
                     Scope::Subgroup => left = self.push(body, Subgroup::Max, &[own], &[]),
                     Scope::Invocation => {}
                 }
-                let left = self.give(&left, scope, Trust::Bits);
+                let left = self.give(&left, scope, Agreement::Bits);
                 (self.push(body, Pure::Eq, &[left, zero], &[])[0], left)
             }
             (None, Some(counter)) => (self.push(body, Pure::Ge, &[counter, bound], &[])[0], counter),
             (None, None) => unreachable!("without an element, a counter is carried"),
         };
         let leave = self.program.add_block();
-        let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, Trust::Rounded).id).collect();
+        let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, Agreement::Rounded).id).collect();
         self.program.push(leave, Terminator::Break, given, &[], [], Span::NONE);
         let stay = self.program.add_block();
         self.program.push(stay, Terminator::Yield, [], &[], [], Span::NONE);
@@ -1153,10 +1153,10 @@ impl Generator<'_> {
         self.nested(body, Place { scope, depth: place.depth, enclosing: Some(enclosing) });
         // Some bodies end in `break`: then only early `continue`s repeat the loop.
         if self.random.chance(4) {
-            let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, Trust::Rounded).id).collect();
+            let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, Agreement::Rounded).id).collect();
             self.program.push(body, Terminator::Break, given, &[], [], Span::NONE);
         } else {
-            let handed = self.handed(&carried, next);
+            let handed = self.continue_operands(&carried, next);
             self.program.push(body, Terminator::Continue, handed, &[], [], Span::NONE);
         }
         self.values.truncate(visible);
@@ -1166,14 +1166,14 @@ impl Generator<'_> {
         let ids = self.program.inst(inst).results.clone();
         self.budget -= 4;
         for id in ids {
-            self.add(id, Scope::Invocation, Trust::Rounded);
+            self.add(id, Scope::Invocation, Agreement::Rounded);
         }
     }
 
     /// Operands of `continue`: the counter, and visible values.
-    fn handed(&mut self, carried: &[Type], next: Option<ValueId>) -> Vec<ValueId> {
+    fn continue_operands(&mut self, carried: &[Type], next: Option<ValueId>) -> Vec<ValueId> {
         let others = carried.iter().skip(usize::from(next.is_some()));
-        let others: Vec<ValueId> = others.map(|&ty| self.value(ty, Trust::Rounded).id).collect();
+        let others: Vec<ValueId> = others.map(|&ty| self.value(ty, Agreement::Rounded).id).collect();
         next.into_iter().chain(others).collect()
     }
 
@@ -1196,10 +1196,12 @@ impl Generator<'_> {
         };
         let given: Vec<ValueId> = match (&op, place.enclosing) {
             (Op::Terminator(Terminator::Break), Some(Enclosing { results, .. })) => {
-                results.iter().map(|&ty| self.value(ty, Trust::Rounded).id).collect()
+                results.iter().map(|&ty| self.value(ty, Agreement::Rounded).id).collect()
             }
-            (Op::Terminator(Terminator::Continue), Some(Enclosing { carried, next, .. })) => self.handed(carried, next),
-            (Op::Terminator(Terminator::Trap), _) => vec![self.literal(Type::U32, Trust::Bits).id],
+            (Op::Terminator(Terminator::Continue), Some(Enclosing { carried, next, .. })) => {
+                self.continue_operands(carried, next)
+            }
+            (Op::Terminator(Terminator::Trap), _) => vec![self.literal(Type::U32, Agreement::Bits).id],
             _ => vec![],
         };
         let exit = self.program.add_block();

@@ -36,13 +36,13 @@ fn kernel(file: &str, name: &str) -> Validated<Program> {
 }
 
 /// Pseudo-random number from 0 to 2^32 − 1.
-fn scrambled(index: usize) -> u32 {
+fn pseudo_random(index: usize) -> u32 {
     (index as u32).wrapping_mul(2_654_435_761).rotate_left(13) ^ 0x9e37_79b9
 }
 
 /// Floats between −4 and 4 with few significant bits, so that sums of many are exact.
 fn coarse_floats(count: usize) -> Vec<f32> {
-    (0..count).map(|index| (scrambled(index) % 33) as f32 / 4.0 - 4.0).collect()
+    (0..count).map(|index| (pseudo_random(index) % 33) as f32 / 4.0 - 4.0).collect()
 }
 
 fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> Vec<u8> {
@@ -138,7 +138,7 @@ fn scan_with_chunks(device: &Device, data: &[u32], groups: u32) -> Vec<u32> {
 
 fn scan_of_chunks(device: &Device) {
     for (count, groups) in [(4, 1), (1000, 2), (4096, 3)] {
-        let data: Vec<u32> = (0..count).map(scrambled).collect();
+        let data: Vec<u32> = (0..count).map(pseudo_random).collect();
         assert_eq!(scan_with_chunks(device, &data, groups), prefix_sums(&data));
     }
 }
@@ -146,7 +146,7 @@ fn scan_of_chunks(device: &Device) {
 fn sort(device: &Device) {
     let [count, scatter] = ["count_digits", "scatter_digits"].map(|name| kernel("radix_sort", name));
     // Two blocks, the second incomplete, with many equal keys.
-    let mut keys: Vec<u32> = (0..5000).map(|index| scrambled(index) % 3001 * 1_431_655).collect();
+    let mut keys: Vec<u32> = (0..5000).map(|index| pseudo_random(index) % 3001 * 1_431_655).collect();
     let mut expected = keys.clone();
     expected.sort_unstable();
     for shift in [0u32, 8, 16, 24] {
@@ -165,7 +165,7 @@ fn scan_of_several_blocks(device: &Device) {
     let offsets = kernel("scan", "add_offsets");
     let count = 1234;
     let groups = 5;
-    let data: Vec<u32> = (0..count).map(scrambled).collect();
+    let data: Vec<u32> = (0..count).map(pseudo_random).collect();
     let scanned = run(
         device,
         &blocks,
@@ -190,7 +190,7 @@ fn scan_of_several_blocks(device: &Device) {
 
 fn histogram(device: &Device) {
     let program = kernel("histogram", "histogram");
-    let data: Vec<u8> = (0..5000).map(|index| (scrambled(index) >> 24) as u8).collect();
+    let data: Vec<u8> = (0..5000).map(|index| (pseudo_random(index) >> 24) as u8).collect();
     // Fewer invocations than elements, and more.
     for invocations in [512, 8192] {
         let given = [("data", data.clone()), ("bins", vec![0; 1024])];
@@ -230,7 +230,7 @@ fn nbody(device: &Device) {
     let program = kernel("nbody", "nbody");
     let count = 300;
     let (dt, softening) = (0.01f32, 0.5f32);
-    let body = |index: usize, part: usize| scrambled(4 * index + part) as f32 / 4e9;
+    let body = |index: usize, part: usize| pseudo_random(4 * index + part) as f32 / 4e9;
     let bodies: Vec<f32> = (0..4 * count).map(|index| body(index / 4, index % 4)).collect();
     let velocities: Vec<f32> = (0..3 * count).map(|index| body(index, 7) - 0.5).collect();
     let given = [
@@ -263,7 +263,7 @@ fn nbody(device: &Device) {
 fn life(device: &Device) {
     let program = kernel("life", "life");
     let (width, height) = (37usize, 21usize);
-    let cells: Vec<u8> = (0..width * height).map(|index| u8::from(scrambled(index).is_multiple_of(3))).collect();
+    let cells: Vec<u8> = (0..width * height).map(|index| u8::from(pseudo_random(index).is_multiple_of(3))).collect();
     let given = [
         ("width", (width as u32).to_le_bytes().to_vec()),
         ("height", (height as u32).to_le_bytes().to_vec()),
@@ -291,7 +291,7 @@ fn life(device: &Device) {
 fn bitonic_steps_sort(device: &Device) {
     let program = kernel("bitonic", "bitonic");
     let count = 1024u32;
-    let mut keys: Vec<u32> = (0..count as usize).map(scrambled).collect();
+    let mut keys: Vec<u32> = (0..count as usize).map(pseudo_random).collect();
     let mut expected = keys.clone();
     expected.sort_unstable();
     let mut k = 2;
@@ -310,7 +310,7 @@ fn bitonic_steps_sort(device: &Device) {
 fn gather(device: &Device) {
     let program = kernel("gather", "gather");
     let table = coarse_floats(100);
-    let index: Vec<u32> = (0..700).map(|position| scrambled(position) % 120).collect();
+    let index: Vec<u32> = (0..700).map(|position| pseudo_random(position) % 120).collect();
     let given = [("table", bytes(&table)), ("index", bytes(&index)), ("out", vec![1; 2800])];
     let result = run(device, &program, [700, 1, 1], &given);
     let expected: Vec<f32> = index.iter().map(|&index| table.get(index as usize).copied().unwrap_or(0.0)).collect();
@@ -319,7 +319,7 @@ fn gather(device: &Device) {
 
 fn hash(device: &Device) {
     let program = kernel("hash", "hash");
-    let keys: Vec<u32> = (0..1000).map(scrambled).collect();
+    let keys: Vec<u32> = (0..1000).map(pseudo_random).collect();
     let result = run(device, &program, [1000, 1, 1], &[("keys", bytes(&keys)), ("hashes", vec![0; 4000])]);
     let expected: Vec<u32> = keys
         .iter()

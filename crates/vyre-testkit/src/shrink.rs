@@ -66,7 +66,7 @@ fn candidates(program: &Program) -> Vec<Candidate> {
     for &(block, position, id) in places.iter().rev() {
         let inst = program.inst(id);
         if !inst.op.is_terminator() {
-            candidates.push(Box::new(move |program| leave_out(program, block, position)));
+            candidates.push(Box::new(move |program| remove_inst(program, block, position)));
         }
         if matches!(inst.op, Op::Control(Control::If | Control::Switch(_) | Control::Region(_))) {
             for arm in 0..inst.blocks.len() {
@@ -128,7 +128,7 @@ fn places(program: &Program) -> Vec<(BlockId, usize, InstId)> {
 }
 
 /// Removes an instruction, and replaces its results by zeros.
-fn leave_out(program: &mut Program, block: BlockId, position: usize) {
+fn remove_inst(program: &mut Program, block: BlockId, position: usize) {
     let id = program.block_mut(block).insts.remove(position);
     for result in program.inst(id).results.clone() {
         let zero = Literal::zero(program.ty(result));

@@ -32,12 +32,12 @@ enum Exit {
 const VARIABLES: usize = 3;
 /// The last variable counts the trips of all loops.
 const TRIPS: usize = VARIABLES;
-const MOST_TRIPS: u32 = 20;
+const MAX_TRIPS: u32 = 20;
 
 /// Generator of statements.
-struct Maker(Random);
+struct StatementGenerator(Random);
 
-impl Maker {
+impl StatementGenerator {
     fn variable(&mut self) -> usize {
         self.0.below(VARIABLES as u32) as usize
     }
@@ -91,7 +91,7 @@ fn execute(statements: &[Statement], variables: &mut [u32], printed: &mut Vec<u3
                 while exit.is_none_or(|exit| exit == Exit::Continue) {
                     match statement {
                         For(n, _) if trip >= *n => break,
-                        Loop(_) if variables[TRIPS] > MOST_TRIPS => break,
+                        Loop(_) if variables[TRIPS] > MAX_TRIPS => break,
                         _ => {}
                     }
                     trip += 1;
@@ -148,7 +148,7 @@ fn emit<'k>(k: &'k Kernel, statements: &[Statement], variables: &[Var<'k, u32>])
                 true
             }
             Loop(statements) => {
-                k.while_(|| variables[TRIPS].get().le(MOST_TRIPS), || body(statements));
+                k.while_(|| variables[TRIPS].get().le(MAX_TRIPS), || body(statements));
                 true
             }
             Statement::Exit(exit) => {
@@ -170,7 +170,7 @@ fn emit<'k>(k: &'k Kernel, statements: &[Statement], variables: &[Var<'k, u32>])
 #[test]
 fn built_variables_match_direct_execution() {
     let oracle = oracle(1);
-    let mut maker = Maker(Random(1));
+    let mut maker = StatementGenerator(Random(1));
     let mut most_printed = 0;
     for _ in 0..3000 {
         let statements = maker.block(4, false);

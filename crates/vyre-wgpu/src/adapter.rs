@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_adapter_is_used_unless_another_is_named() {
+    fn best_adapter_is_selected_unless_another_is_named() {
         let adapter =
             |name: &str, kind, computes| Found { name: name.into(), interface: wgpu::Backend::Vulkan, kind, computes };
         let found = [

@@ -110,14 +110,14 @@ mod tests {
     use crate::device::{WgpuDevice, bind, request};
 
     /// A clock that advances by what a test adds, and by `step` at each reading.
-    struct Driven {
+    struct TestClock {
         now: Mutex<Instant>,
         step: Duration,
     }
 
-    impl Driven {
-        fn new(step: Duration) -> Arc<Driven> {
-            Arc::new(Driven { now: Mutex::new(Instant::now()), step })
+    impl TestClock {
+        fn new(step: Duration) -> Arc<TestClock> {
+            Arc::new(TestClock { now: Mutex::new(Instant::now()), step })
         }
 
         fn add(&self, time: Duration) {
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    impl Clock for Driven {
+    impl Clock for TestClock {
         fn now(&self) -> Instant {
             let mut now = self.now.lock().expect("nothing panics with it");
             *now += self.step;
@@ -158,7 +158,7 @@ mod tests {
         atomic_add y[0], 1
     }";
 
-    fn open(clock: &Arc<Driven>) -> WgpuDevice {
+    fn open(clock: &Arc<TestClock>) -> WgpuDevice {
         let (adapter, _) = choose(None).expect("an adapter");
         let (device, queue) = request(&adapter).expect("a device");
         WgpuDevice::new(device, queue, clock.clone()).expect("a device")
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_is_late_at_its_deadline_and_overdue_after_the_grace() {
+    fn launches_are_late_at_the_deadline_and_overdue_after_the_grace() {
         let (start, deadline) = (Instant::now(), Duration::from_secs(2));
         let end = start + deadline;
         let of = |now| Verdict::of(Some(start), deadline, now);
@@ -205,8 +205,8 @@ mod tests {
 
     /// The driver is executing the first launch throughout.
     #[test]
-    fn overdue_launches_are_not_waited_for_and_later_ones_queue_behind() {
-        let clock = Driven::new(Duration::ZERO);
+    fn overdue_launches_are_abandoned_and_later_ones_queue() {
+        let clock = TestClock::new(Duration::ZERO);
         let device = open(&clock);
         let y = buffer(&device);
         let second = Duration::from_secs(1);
@@ -228,8 +228,8 @@ mod tests {
     }
 
     #[test]
-    fn too_many_flights_behind_an_overdue_one_are_the_loss_of_the_device() {
-        let clock = Driven::new(Duration::ZERO);
+    fn too_many_held_flights_lose_the_device() {
+        let clock = TestClock::new(Duration::ZERO);
         let device = open(&clock);
         let y = buffer(&device);
         let second = Duration::from_secs(1);
@@ -247,8 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_many_flights_are_submitted_and_looked_at_without_waiting() {
-        let clock = Driven::new(Duration::ZERO);
+    fn submitting_and_polling_many_flights_never_blocks() {
+        let clock = TestClock::new(Duration::ZERO);
         let device = open(&clock);
         let y = buffer(&device);
         let mut commands = vec![launch(&device, SLOW, 64, Limits::default(), &y)];
@@ -270,9 +270,9 @@ mod tests {
     #[test]
     fn ranges_after_the_deadline_are_skipped() {
         let hour = limits(Duration::from_secs(3600));
-        assert_eq!(counted(&open(&Driven::new(Duration::ZERO)), 4_000_000, hour), (Outcome::Completed, 4_000_000));
+        assert_eq!(counted(&open(&TestClock::new(Duration::ZERO)), 4_000_000, hour), (Outcome::Completed, 4_000_000));
         // Each clock reading advances by a second, and a range takes at least one reading.
-        let device = open(&Driven::new(Duration::from_secs(1)));
+        let device = open(&TestClock::new(Duration::from_secs(1)));
         let (outcome, count) = counted(&device, 4_000_000, limits(Duration::from_secs(8)));
         assert!(matches!(outcome, Outcome::DeadlinePassed { .. }), "{outcome:?}");
         assert!(count < 4_000_000, "{count} workgroups");

@@ -248,7 +248,7 @@ impl WgpuDevice {
         let nothing = stream.create(16, wgpu::BufferUsages::STORAGE)?;
         // The driver silently ends loops after a fixed number of trips.
         let loop_budget = info.name.starts_with("llvmpipe");
-        let max_loop_trips = if loop_budget { 65_535 } else { MOST_TRIPS };
+        let max_loop_trips = if loop_budget { 65_535 } else { MAX_TRIPS };
         let capabilities = capabilities(&info, features, &limits, software, max_loop_trips);
         let target = Target {
             loop_budget,
@@ -501,7 +501,7 @@ fn report_words(control: &Control, limits: Limits) -> (u32, u32) {
     let line_words = control.line_words();
     let lines = match control.prints.is_empty() {
         true => 0,
-        false => limits.trace_capacity.min(MOST_TRACE_WORDS / line_words as usize) as u32,
+        false => limits.trace_capacity.min(MAX_TRACE_WORDS / line_words as usize) as u32,
     };
     (lines, control.trace() + lines * line_words)
 }
@@ -566,10 +566,10 @@ impl Launched {
 }
 
 /// Most workgroups of one dispatch: including those that folding adds, linear indices fit into 32 bits.
-const MOST_GROUPS: u64 = 1 << 30;
+const MAX_GROUPS: u64 = 1 << 30;
 
 /// Most ranges of a launch with a deadline.
-const MOST_RANGES: u64 = 32;
+const MAX_RANGES: u64 = 32;
 
 /// Fewest workgroups of such a range: fewer would leave parts of a GPU idle.
 const RANGE_GROUPS: u64 = 1024;
@@ -585,22 +585,22 @@ fn ranges(total: u32, invocations: u32, trips: Option<u64>, has_deadline: bool) 
     let length = match has_deadline {
         true => {
             let trips_of_group = u64::from(invocations).saturating_mul(trips.unwrap_or(RANGE_TRIPS).saturating_add(1));
-            RANGE_GROUPS.max(RANGE_TRIPS.div_ceil(trips_of_group)).max(total.div_ceil(MOST_RANGES)).min(MOST_GROUPS)
+            RANGE_GROUPS.max(RANGE_TRIPS.div_ceil(trips_of_group)).max(total.div_ceil(MAX_RANGES)).min(MAX_GROUPS)
         }
-        false => MOST_GROUPS,
+        false => MAX_GROUPS,
     };
     (0..total).step_by(length as usize).map(move |first| (first as u32, length.min(total - first) as u32))
 }
 
 /// Loop trips that one invocation may take, regardless of fuel. Limits an infinite loop to seconds: a trip takes a
 /// nanosecond or more on a software adapter, less on a GPU, where otherwise a watchdog resets the device.
-const MOST_TRIPS: u64 = 1 << 26;
+const MAX_TRIPS: u64 = 1 << 26;
 
 /// The same for loops that a workgroup executes together, whose trips may contain barriers.
-const MOST_GROUP_TRIPS: u64 = 1 << 22;
+const MAX_GROUP_TRIPS: u64 = 1 << 22;
 
 /// Largest trace that is allocated, in words.
-const MOST_TRACE_WORDS: usize = 1 << 22;
+const MAX_TRACE_WORDS: usize = 1 << 22;
 
 impl Batch<'_> {
     /// Copies words of a buffer to a staging buffer, in stream order.
@@ -748,8 +748,8 @@ impl Batch<'_> {
         }
         // A trip takes at least a nanosecond.
         let in_time = limits.deadline.map_or(u64::MAX, |deadline| deadline.as_nanos() as u64).max(1 << 16);
-        let most = if device.target.loop_budget { BUDGET } else { MOST_TRIPS };
-        let most_together = if device.target.loop_budget { BUDGET } else { MOST_GROUP_TRIPS };
+        let most = if device.target.loop_budget { BUDGET } else { MAX_TRIPS };
+        let most_together = if device.target.loop_budget { BUDGET } else { MAX_GROUP_TRIPS };
         let exactly = |word: u32| Interval::exactly(i64::from(params[word as usize]));
         let below = |word: u32| Interval { low: 0, high: i64::from(params[word as usize]) - 1 };
         let fixed = matches!(groups, Groups::Fixed(_));
@@ -1040,7 +1040,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_hold_every_workgroup_once_and_their_shapes_have_numbers_of_32_bits() {
+    fn ranges_partition_the_grid_with_32_bit_indices() {
         let totals = [1, 1023, 65_536, 1 << 20, (1 << 30) + 1, 3 << 30, u32::MAX - 1, u32::MAX];
         for (total, most) in totals.into_iter().flat_map(|total| [(total, 0xffff), (total, 0x8000), (total, 2048)]) {
             for (invocations, trips, has_deadline) in [(1, Some(0), false), (1, Some(0), true), (256, None, true)] {

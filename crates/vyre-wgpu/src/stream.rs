@@ -2,11 +2,11 @@
 //!
 //! The commands of all submissions are recorded into one command buffer, which is submitted to the driver when the
 //! device is idle, when a caller waits for it, or when it is full. A submitted command buffer is a *flight*. Recording
-//! overlaps with the execution of earlier flights, of which the driver has at most [`MOST_FLIGHTS`]; later ones are
+//! overlaps with the execution of earlier flights, of which the driver has at most [`MAX_FLIGHTS`]; later ones are
 //! held until one ends. Submitting never blocks. Held flights are submitted by waiting callers, or by a helper thread.
 //! Ranges of a launch with a [deadline](crate::deadline) are flights that are skipped after the deadline.
 //!
-//! An overdue flight stays with the driver. Later ones queue behind it, up to [`MOST_HELD`]; beyond that the device
+//! An overdue flight stays with the driver. Later ones queue behind it, up to [`MAX_HELD`]; beyond that the device
 //! counts as lost. When the device is closed meanwhile, a thread waits for the driver instead of the caller.
 //!
 //! Kernel parameters of a flight are gathered and written to one buffer before it; kernel reports go to another, which
@@ -26,26 +26,26 @@ use crate::deadline::{Clock, Ranges};
 use crate::device::{failed, ready};
 
 /// Most dispatches and copies of a flight.
-const MOST_STEPS: usize = 512;
+const MAX_STEPS: usize = 512;
 /// Approximate limit of the bytes written by a flight.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 /// Most flights submitted to a GPU and unfinished. Software drivers get one: Mesa's blocks a submission until the
 /// previous one has been executed.
-const MOST_FLIGHTS: usize = 4;
+const MAX_FLIGHTS: usize = 4;
 /// The same for ranges of a launch: one executes, and the next is ready.
 const RANGES_IN_FLIGHT: usize = 2;
 /// Most flights held behind ranges or an overdue flight.
-const MOST_HELD: usize = 64;
+const MAX_HELD: usize = 64;
 /// Longest single wait for the driver.
 const SLICE: Duration = Duration::from_millis(50);
 /// Size of the parameter and report buffers of flights.
 const ARENA: u64 = 1 << 20;
 /// Most timed passes of a flight. With more, the duration of the whole flight is precise enough.
-const MOST_TIMED: usize = 64;
+const MAX_TIMED: usize = 64;
 /// Most passes of a flight.
-const MOST_PASSES: u32 = 64;
+const MAX_PASSES: u32 = 64;
 /// Most bytes of pooled staging buffers, for each direction.
-const MOST_IDLE: u64 = 64 << 20;
+const MAX_IDLE: u64 = 64 << 20;
 
 /// A wgpu device and its pending commands.
 pub(crate) struct Stream {
@@ -260,7 +260,7 @@ impl Stream {
         });
         let limits = device.limits();
         let is_software = device.adapter_info().device_type == wgpu::DeviceType::Cpu;
-        let most_flights = if is_software { 1 } else { MOST_FLIGHTS };
+        let most_flights = if is_software { 1 } else { MAX_FLIGHTS };
         let uniform = u64::from(limits.min_uniform_buffer_offset_alignment).max(16);
         let storage = u64::from(limits.min_storage_buffer_offset_alignment).max(16);
         let arena = |usage, alignment| -> Result<Arena, Error> {
@@ -401,7 +401,7 @@ impl Stream {
             Step::Write { data, .. } => (data.len() / 4, 0, None),
             Step::Copy { .. } | Step::Clear { .. } | Step::Read { .. } => (0, 0, None),
         };
-        let full = recorder.steps >= MOST_STEPS || recorder.bytes >= MOST_BYTES || recorder.passes >= MOST_PASSES;
+        let full = recorder.steps >= MAX_STEPS || recorder.bytes >= MAX_BYTES || recorder.passes >= MAX_PASSES;
         if full || ranges.is_some() || !recorder.given.fits(given) || !recorder.reports.fits(reported) {
             self.seal(recorder, None);
         }
@@ -450,11 +450,11 @@ impl Stream {
                 self.advance(&mut recorder);
                 let is_overdue = recorder.in_flight.iter().any(|flight| flight.overdue_since().is_some());
                 let in_turn = is_overdue || recorder.held.iter().any(|held| held.ranges.is_some());
-                if recorder.held.is_empty() || (in_turn && recorder.held.len() <= MOST_HELD) {
+                if recorder.held.is_empty() || (in_turn && recorder.held.len() <= MAX_HELD) {
                     return Ok(());
                 }
                 if is_overdue {
-                    let reason = format!("{MOST_HELD} flights are held behind one that is overdue");
+                    let reason = format!("{MAX_HELD} flights are held behind one that is overdue");
                     lock(&self.lost).get_or_insert(reason);
                 }
                 recorder.in_flight.front().cloned()
@@ -475,7 +475,7 @@ impl Stream {
         let uploads = std::mem::take(&mut recorder.uploads);
         let reported = recorder.reports.contents.len() as u64;
         let mut stage = || -> Result<(), Error> {
-            if let (Some(timer), 1.., ..=MOST_TIMED) = (&self.timer, recorder.passes, recorder.steps) {
+            if let (Some(timer), 1.., ..=MAX_TIMED) = (&self.timer, recorder.passes, recorder.steps) {
                 let place = self.staging(16 * u64::from(recorder.passes))?;
                 encoder.resolve_query_set(&timer.queries, 0..2 * recorder.passes, &timer.ticks, 0);
                 encoder.copy_buffer_to_buffer(&timer.ticks, 0, &place.buffer, 0, place.bytes);
@@ -518,7 +518,7 @@ impl Stream {
     fn advance(self: &Arc<Self>, recorder: &mut Recorder) {
         let now = self.clock.now();
         loop {
-            recorder.note_starts();
+            recorder.record_starts();
             // The last finished flight is kept until the next one has started.
             while recorder.in_flight.front().is_some_and(|flight| flight.is_done())
                 && recorder.in_flight.get(1).is_some_and(|next| next.started.get().is_some())
@@ -694,7 +694,7 @@ impl Drop for Stream {
 
 impl Recorder {
     /// Records which flights have started: those whose predecessors have ended or are overdue.
-    fn note_starts(&mut self) {
+    fn record_starts(&mut self) {
         let (mut before, mut is_stuck) = (None, false);
         for flight in &self.in_flight {
             let Some(Turn::Submitted { at, .. }) = flight.turn.get() else { continue };
@@ -763,7 +763,7 @@ impl Recorder {
         let given = match &dispatch.shape {
             Shape::Fixed(_) => self.given.push(&params),
             Shape::Computed(shape) => {
-                let at = self.given.push_alone(&params);
+                let at = self.given.push_unshared(&params);
                 let target = self.given.buffer.clone();
                 self.between(device).copy_buffer_to_buffer(shape, 0, &target, at, 16);
                 at
@@ -774,7 +774,7 @@ impl Recorder {
             Reporting::Nowhere => None,
             Reporting::InFlight(words) => {
                 let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                let at = self.reports.push_alone(&words);
+                let at = self.reports.push_unshared(&words);
                 offsets.push(at as u32);
                 Some(Report { flight: self.flight.clone(), bytes: at..at + words.len() as u64 })
             }
@@ -823,7 +823,7 @@ impl Arena {
         match self.contents.get(self.last..self.last + bytes.len()) {
             Some(last) if last == bytes => self.last as u64,
             _ => {
-                let at = self.push_alone(bytes);
+                let at = self.push_unshared(bytes);
                 self.last = at as usize;
                 at
             }
@@ -831,7 +831,7 @@ impl Arena {
     }
 
     /// Appends bytes that the kernel modifies.
-    fn push_alone(&mut self, bytes: &[u8]) -> u64 {
+    fn push_unshared(&mut self, bytes: &[u8]) -> u64 {
         let at = self.contents.len();
         self.contents.extend(bytes);
         let end = (self.contents.len() as u64).next_multiple_of(self.alignment);
@@ -924,7 +924,7 @@ impl Timer {
         if !device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
             return Ok(None);
         }
-        let count = 2 * MOST_PASSES;
+        let count = 2 * MAX_PASSES;
         let made = checked(device, || Timer {
             queries: device.create_query_set(&wgpu::QuerySetDescriptor {
                 label: None,
@@ -984,7 +984,7 @@ fn take(idle: &Mutex<Vec<wgpu::Buffer>>, bytes: u64) -> Option<wgpu::Buffer> {
 /// Returns a buffer to a pool, unless the pool is full.
 fn put_back(idle: &Mutex<Vec<wgpu::Buffer>>, buffer: wgpu::Buffer) {
     let mut idle = lock(idle);
-    if idle.iter().map(wgpu::Buffer::size).sum::<u64>() + buffer.size() <= MOST_IDLE {
+    if idle.iter().map(wgpu::Buffer::size).sum::<u64>() + buffer.size() <= MAX_IDLE {
         idle.push(buffer);
     }
 }

@@ -175,7 +175,7 @@ fn ranged_launches_match_single_launches() {
 
 /// Errors that the application causes on its own device reach its handler.
 #[test]
-fn shared_devices_keep_the_error_handler_of_the_caller() {
+fn shared_devices_keep_the_applications_error_handler() {
     let shared = shared(|_| {});
     let errors = Arc::new(AtomicUsize::new(0));
     let seen = errors.clone();

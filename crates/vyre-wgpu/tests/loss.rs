@@ -89,7 +89,7 @@ fn lose_at(stage: Stage) {
 }
 
 #[test]
-fn every_submission_has_one_outcome_whenever_the_device_is_lost() {
+fn submissions_have_one_outcome_at_any_device_loss() {
     for (submitted, waited) in [(0, 0), (1, 0), (1, 1), (3, 0), (3, 1), (3, 3), (600, 0), (600, 20)] {
         for downloading in [false, true] {
             lose_at(Stage { submitted, waited, downloading });
@@ -109,7 +109,7 @@ fn a_device_can_be_opened_after_one_was_lost() {
 }
 
 #[test]
-fn too_much_memory_is_an_error_and_the_device_goes_on() {
+fn out_of_memory_leaves_the_device_usable() {
     let device = Device::open(&Wgpu).expect("opens");
     let most = device.capabilities().max_buffer_bytes;
     let error = device.allocate(Element::U8, most.min(u64::from(u32::MAX)).saturating_add(1)).expect_err("too much");

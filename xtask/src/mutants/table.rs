@@ -233,7 +233,7 @@ in crates/a/src/lib.rs
     }
 
     #[test]
-    fn mistakes_are_located() {
+    fn errors_are_located() {
         rejects("test vyre-cpu\n", "x.mutants:1: expected `test PACKAGE TARGET`, or `test PACKAGE TARGET TEST`");
         rejects("test a b\nhello\n", "x.mutants:2: `hello` is not expected here");
         rejects("test a b\nmutant A B\n", "x.mutants:2: `A B` is not a name of letters and digits");
@@ -246,7 +246,7 @@ in crates/a/src/lib.rs
     }
 
     #[test]
-    fn mutants_ask_for_themselves_only() {
+    fn mutants_check_only_their_own_name() {
         rejects(
             "test a b\nmutant A\nWrong.\nin a.rs\n-x\n+y\n",
             "x.mutants: mutant `A` does not ask `active(\"A\")`: it would always be there",

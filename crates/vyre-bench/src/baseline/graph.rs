@@ -244,7 +244,7 @@ pub(crate) fn sssp(graph: &Graph, source: u32, delta: u32) -> Vec<u32> {
                 break;
             }
             {
-                let frontier = shared.read().expect("nobody panics");
+                let frontier = shared.read().expect("not poisoned");
                 loop {
                     let start = cursor.fetch_add(64, Relaxed);
                     if start >= frontier.len() {
@@ -274,10 +274,10 @@ pub(crate) fn sssp(graph: &Graph, source: u32, delta: u32) -> Vec<u32> {
             barrier.wait();
             let turn = lowest.load(Relaxed);
             if let Some(bin) = bins.get_mut(turn) {
-                coming.lock().expect("nobody panics").append(bin);
+                coming.lock().expect("not poisoned").append(bin);
             }
             if barrier.wait() {
-                *shared.write().expect("nobody panics") = std::mem::take(&mut *coming.lock().expect("nobody panics"));
+                *shared.write().expect("not poisoned") = std::mem::take(&mut *coming.lock().expect("not poisoned"));
                 current.store(turn, Relaxed);
             }
             barrier.wait();

@@ -99,29 +99,29 @@ mod tests {
     fn expert_arrays_match_plain_loops() {
         for count in COUNTS {
             let (integers, numbers) = (Huge::of(&words(count)), Huge::of(&floats(count)));
-            let (mut by_hand, mut plainly) = (Huge::of(&numbers), numbers.to_vec());
+            let (mut by_hand, mut naive) = (Huge::of(&numbers), numbers.to_vec());
             expert::saxpy(1.5, &numbers, &mut by_hand);
-            plain::saxpy(1.5, &numbers, &mut plainly);
-            assert!(*by_hand == plainly, "saxpy of {count}");
+            plain::saxpy(1.5, &numbers, &mut naive);
+            assert!(*by_hand == naive, "saxpy of {count}");
 
             let index: Vec<u32> = integers.iter().map(|word| word % count as u32).collect();
             expert::gather(&numbers, &index, &mut by_hand);
-            plain::gather(&numbers, &index, &mut plainly);
-            assert!(*by_hand == plainly, "gather of {count}");
+            plain::gather(&numbers, &index, &mut naive);
+            assert!(*by_hand == naive, "gather of {count}");
 
             let (sum, expected) = (expert::reduce(&numbers), plain::reduce(&numbers));
             assert!((sum - expected).abs() < 1e-3 * expected, "reduce of {count}: {sum} instead of {expected}");
 
-            let (mut by_hand, mut plainly) = (Huge::zeros(count), vec![0; count]);
+            let (mut by_hand, mut naive) = (Huge::zeros(count), vec![0; count]);
             expert::hash(&integers, &mut by_hand);
-            plain::hash(&integers, &mut plainly);
-            assert!(*by_hand == plainly, "hash of {count}");
+            plain::hash(&integers, &mut naive);
+            assert!(*by_hand == naive, "hash of {count}");
             expert::scan(&integers, &mut by_hand);
-            plain::scan(&integers, &mut plainly);
-            assert!(*by_hand == plainly, "scan of {count}");
+            plain::scan(&integers, &mut naive);
+            assert!(*by_hand == naive, "scan of {count}");
             expert::sort(&integers, &mut by_hand, &mut Huge::zeros(count));
-            plain::sort(&integers, &mut plainly);
-            assert!(*by_hand == plainly, "sort of {count}");
+            plain::sort(&integers, &mut naive);
+            assert!(*by_hand == naive, "sort of {count}");
 
             let bytes: Vec<u8> = integers.iter().map(|word| *word as u8).collect();
             assert_eq!(expert::histogram(&bytes), plain::histogram(&bytes), "histogram of {count}");
@@ -131,27 +131,27 @@ mod tests {
     #[test]
     fn expert_images_bodies_and_matrices_match_plain_loops() {
         let image = Image { side: 64, max_trips: 64, center: (-0.75, 0.0), span: 2.5 };
-        let (mut by_hand, mut plainly) = (vec![0; 64 * 64], vec![0; 64 * 64]);
+        let (mut by_hand, mut naive) = (vec![0; 64 * 64], vec![0; 64 * 64]);
         expert::mandelbrot(&image, &mut by_hand);
-        plain::mandelbrot(&image, &mut plainly);
-        assert!(by_hand == plainly, "mandelbrot");
+        plain::mandelbrot(&image, &mut naive);
+        assert!(by_hand == naive, "mandelbrot");
 
         let step = Step { dt: 0.01, softening: 0.1 };
         let bodies = floats(4 * 128);
         let space = || (vec![0f32; 3 * 128], vec![0f32; 4 * 128]);
-        let (mut by_hand, mut near, mut plainly) = (space(), space(), space());
+        let (mut by_hand, mut near, mut naive) = (space(), space(), space());
         expert::nbody(step, &bodies, &mut by_hand.0, &mut by_hand.1);
         expert::nbody_rsqrt(step, &bodies, &mut near.0, &mut near.1);
-        plain::nbody(step, &bodies, &mut plainly.0, &mut plainly.1);
-        assert!(by_hand == plainly, "nbody");
-        assert!(near.0.iter().zip(&plainly.0).all(|(near, exact)| (near - exact).abs() < 1e-3), "nbody_rsqrt");
+        plain::nbody(step, &bodies, &mut naive.0, &mut naive.1);
+        assert!(by_hand == naive, "nbody");
+        assert!(near.0.iter().zip(&naive.0).all(|(near, exact)| (near - exact).abs() < 1e-3), "nbody_rsqrt");
 
         // More than one slice of B, and a partial last block of rows.
         let side = 288;
         let (a, b) = (floats(side * side), floats(2 * side * side)[side * side..].to_vec());
-        let (mut by_hand, mut plainly) = (vec![0.0; side * side], vec![0.0; side * side]);
+        let (mut by_hand, mut naive) = (vec![0.0; side * side], vec![0.0; side * side]);
         expert::matmul(side, &a, &b, &mut by_hand, &mut vec![0.0; side * side]);
-        plain::matmul(side, &a, &b, &mut plainly);
-        assert!(by_hand == plainly, "matmul");
+        plain::matmul(side, &a, &b, &mut naive);
+        assert!(by_hand == naive, "matmul");
     }
 }

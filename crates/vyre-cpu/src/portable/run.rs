@@ -39,7 +39,7 @@ pub(crate) fn run(kernel: &Kernel, launch: &Launch<'_>, pool: &Pool) -> Report {
                 break;
             }
         }
-        kernel.give_back(frame);
+        kernel.recycle(frame);
     };
     pool.for_each_timed(pieces, &|piece| account.stopping_on_panic(|| body(piece)), account.worked.as_ref());
     account.report()
@@ -64,7 +64,7 @@ impl Kernel {
         idle.unwrap_or_else(|| self.new_frame())
     }
 
-    fn give_back(&self, frame: Frame) {
+    fn recycle(&self, frame: Frame) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
     }
 
@@ -691,7 +691,7 @@ impl<'a> Worker<'a> {
     fn subgroup(&mut self, op: Subgroup, operands: &[Slot], results: &[Slot], mask: &Mask, first: usize) {
         let present = |lane: usize| first + lane < self.lanes && mask.lanes[first + lane] != 0;
         let size = self.subgroup_size();
-        let given: SmallVec<[Option<u64>; subgroup::LARGEST]> =
+        let given: SmallVec<[Option<u64>; subgroup::MAX_SUBGROUP_SIZE]> =
             (0..size).map(|lane| present(lane).then(|| self.get(operands[0], first + lane))).collect();
         let second = std::array::from_fn(|lane| match operands.get(1) {
             Some(&operand) if lane < size && present(lane) => self.get(operand, first + lane),

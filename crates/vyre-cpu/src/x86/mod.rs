@@ -168,7 +168,7 @@ fn assemble(plan: &Plan<'_>) -> Result<(Encoded, Vec<Site>), Error> {
 }
 
 /// Most bytes that a workgroup may keep over barriers: offsets are computed in 32 bits.
-const MOST_KEPT: u64 = 1 << 30;
+const MAX_KEPT: u64 = 1 << 30;
 
 /// Compiles a program without functions of the math library.
 ///
@@ -179,7 +179,7 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
     let plan = Plan::of(program, level);
     let (encoded, sites) = assemble(&plan)?;
     let layout = MemoryLayout::new(&plan);
-    if layout.kept_bytes > MOST_KEPT {
+    if layout.kept_bytes > MAX_KEPT {
         return Err(Error::Kept { bytes: layout.kept_bytes });
     }
     let code = Executable::new(&encoded.bytes)?;
@@ -276,7 +276,7 @@ impl Kernel {
         })
     }
 
-    fn give_back(&self, frame: Frame) {
+    fn recycle(&self, frame: Frame) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
     }
 
@@ -363,7 +363,7 @@ impl Kernel {
             let index = first + done;
             // SAFETY: `enter` requires that the code was made for this context and that the worker outlives the call;
             // the writes to the header require exclusive access.
-            // - Exclusive: `Kernel::frame` takes the frame out of `idle`, and `Kernel::give_back` returns it below.
+            // - Exclusive: `Kernel::frame` takes the frame out of `idle`, and `Kernel::recycle` returns it below.
             // - Context: the entries above are where `service::entry` places them, from which `lower` takes every
             //   address; `Kernel::too_long` has checked that lengths fit into the signed 32-bit indices of the code.
             // - Accesses stay inside the objects of the entries: `Plan::bounds` alone decides where a check is left
@@ -373,7 +373,7 @@ impl Kernel {
             //   code.
             // - Code calls back only `Context::service`, with the numbers of sites that `Services::call` has pushed to
             //   `self.sites`.
-            // - The stack: `Frame::new` of the encoder limits frames to `MAX_FRAME`, for which `stack::OF_THREADS` has
+            // - The stack: `Frame::new` of the encoder limits frames to `MAX_FRAME`, for which `stack::THREAD_STACK_SIZE` has
             //   room and `stack::holds_kernels` checks.
             unsafe {
                 (*header).first = index;
@@ -391,7 +391,7 @@ impl Kernel {
             }
             done += next;
         }
-        self.give_back(frame);
+        self.recycle(frame);
     }
 }
 

@@ -371,7 +371,7 @@ unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
     match site {
         Site::Evaluate { evaluator, operands, result } => {
             // Results overwrite the first operand, and may be wider.
-            let mut computed = [0; subgroup::LARGEST];
+            let mut computed = [0; subgroup::MAX_SUBGROUP_SIZE];
             for (lane, computed) in computed.iter_mut().enumerate().take(worker.lanes) {
                 let given: SmallVec<[u64; 4]> =
                     operands.iter().enumerate().map(|(number, &ty)| scratch.get(number, lane, ty)).collect();
@@ -424,7 +424,7 @@ unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
             }
         }
         Site::Subgroup { op, ty } => {
-            let given: SmallVec<[Option<u64>; subgroup::LARGEST]> =
+            let given: SmallVec<[Option<u64>; subgroup::MAX_SUBGROUP_SIZE]> =
                 (0..worker.lanes).map(|lane| scratch.is_active(lane).then(|| scratch.get(0, lane, *ty))).collect();
             let second_ty = match op.exchange() {
                 Exchange::Shuffle(_) => Some(Type::U32),

@@ -21,7 +21,7 @@ fn is_signed(ty: Type) -> bool {
 }
 
 /// Device function for a math library function, in `fast` programs.
-pub(super) fn of_device(op: Pure) -> Option<MathFunction> {
+pub(super) fn device_function(op: Pure) -> Option<MathFunction> {
     Some(match op {
         Pure::Exp => MathFunction::Exp,
         Pure::Exp2 => MathFunction::Exp2,
@@ -67,15 +67,18 @@ impl Builder {
         if !(algebraic && ty.is_float() && self.veil.is_some()) {
             return self.bare(op, ty, result, operands);
         }
-        let operands: Vec<Expr> =
-            operands.iter().enumerate().map(|(position, &operand)| self.apart(ty, position, operand)).collect();
+        let operands: Vec<Expr> = operands
+            .iter()
+            .enumerate()
+            .map(|(position, &operand)| self.veiled_operand(ty, position, operand))
+            .collect();
         let value = self.bare(op, ty, result, &operands);
-        if result == Type::Bool { value } else { self.hidden(ty, value) }
+        if result == Type::Bool { value } else { self.veiled_result(ty, value) }
     }
 
     /// Veils an operand of a float operation from the driver's optimizer. The first operand has a separate veil, so
     /// that equal operands do not look equal.
-    pub(super) fn apart(&mut self, ty: Type, position: usize, operand: Expr) -> Expr {
+    pub(super) fn veiled_operand(&mut self, ty: Type, position: usize, operand: Expr) -> Expr {
         match self.veil {
             Some([others, first]) => self.veiled(ty, operand, if position == 0 { first } else { others }),
             None => operand,
@@ -83,7 +86,7 @@ impl Builder {
     }
 
     /// Veils the result of a float operation from the driver's optimizer.
-    pub(super) fn hidden(&mut self, ty: Type, value: Expr) -> Expr {
+    pub(super) fn veiled_result(&mut self, ty: Type, value: Expr) -> Expr {
         match self.veil {
             Some([_, veil]) => self.veiled(ty, value, veil),
             None => value,
@@ -92,7 +95,7 @@ impl Builder {
 
     /// Veils an integer that was widened to 64 bits: Mesa narrows comparisons of such values, incorrectly for shifted
     /// ones.
-    fn hidden_wide(&mut self, ty: Type, value: Expr) -> Expr {
+    fn veiled_wide(&mut self, ty: Type, value: Expr) -> Expr {
         let Some([_, veil]) = self.veil else { return value };
         let bits = self.as_unsigned(ty, value);
         let bits = expr!(self, xor(bits, resize(veil, [Type::U64])));
@@ -207,7 +210,7 @@ impl Builder {
             Pure::MinI8x4 => self.extreme_bytes(a, b, true, false),
             Pure::MaxI8x4 => self.extreme_bytes(a, b, true, true),
             Pure::EqU8x4 => self.equal_bytes(a, b),
-            Pure::LtU8x4 => self.lesser_bytes(a, b, false),
+            Pure::LtU8x4 => self.less_bytes(a, b, false),
             Pure::LookupU8x4 => self.lookup_bytes(a, std::array::from_fn(|word| operands[word + 1])),
             Pure::PackU8Clamp => self.pack_clamped(operands, false),
             Pure::PackI8Clamp => self.pack_clamped(operands, true),
@@ -223,7 +226,7 @@ impl Builder {
             Pure::Bitcast if ty == result => a,
             Pure::Bitcast => self.bitcast(a, result),
             // Math library functions are expanded before lowering, or replaced by device functions.
-            vyre_foundation::library_functions!() => match of_device(op) {
+            vyre_foundation::library_functions!() => match device_function(op) {
                 Some(function) => self.math(function, operands),
                 None => unreachable!("`{}` is of the math library, which was expanded", op.info().name),
             },
@@ -537,7 +540,7 @@ impl Builder {
                     Ordering::Less => self.resize(value, same_sign),
                     Ordering::Greater => {
                         let wide = self.resize(value, same_sign);
-                        self.hidden_wide(same_sign, wide)
+                        self.veiled_wide(same_sign, wide)
                     }
                 };
                 if same_sign == to { sized } else { self.bitcast(sized, to) }

@@ -35,7 +35,7 @@ pub(super) struct Builder {
     /// Constants, by name.
     overrides: FxHashMap<String, Expr>,
     /// Variables that hold the bits of literals that naga does not allow.
-    unspeakable: FxHashMap<ir::Literal, Expr>,
+    non_finite: FxHashMap<ir::Literal, Expr>,
 }
 
 /// naga scalar of a type.
@@ -194,7 +194,7 @@ impl Builder {
             Type::F16 => (Literal::F16(f16::from_bits(bits as u16)), f16::from_bits(bits as u16).is_finite()),
         };
         if !finite {
-            return self.unspeakable(literal);
+            return self.non_finite(literal);
         }
         if literal.ty == Type::F16 {
             // The WGSL writer derives extensions from the types.
@@ -225,7 +225,7 @@ impl Builder {
     }
 
     /// An infinity or a NaN. WGSL has no constant expression for them, so the bits are loaded from a variable.
-    fn unspeakable(&mut self, literal: ir::Literal) -> Expr {
+    fn non_finite(&mut self, literal: ir::Literal) -> Expr {
         let (carrier, from) = match literal.ty {
             Type::F64 => (ir::Literal { ty: Type::U64, bits: literal.bits }, Type::F64),
             Type::F16 => {
@@ -234,7 +234,7 @@ impl Builder {
             }
             _ => (ir::Literal { ty: Type::U32, bits: literal.bits }, Type::F32),
         };
-        let variable = if let Some(&known) = self.unspeakable.get(&literal) {
+        let variable = if let Some(&known) = self.non_finite.get(&literal) {
             known
         } else {
             let init = self.literal(carrier);
@@ -242,7 +242,7 @@ impl Builder {
             let variable = LocalVariable { name: Some("bits".into()), ty, init: Some(init) };
             let variable = self.function.local_variables.append(variable, Span::UNDEFINED);
             let variable = self.name(Expression::LocalVariable(variable));
-            self.unspeakable.insert(literal, variable);
+            self.non_finite.insert(literal, variable);
             variable
         };
         let bits = self.load(variable);

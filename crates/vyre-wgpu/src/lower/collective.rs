@@ -119,7 +119,7 @@ impl Lowerer<'_> {
     }
 
     /// Tests the bit of a lane, below 128, in a ballot.
-    fn voted(&mut self, ballot: Expr, lane: Expr) -> Expr {
+    fn ballot_bit(&mut self, ballot: Expr, lane: Expr) -> Expr {
         let word = expr!(self.b, at(ballot, shr(lane, 5)));
         expr!(self.b, ne(and(shr(word, and(lane, 31)), 1), 0))
     }
@@ -163,7 +163,7 @@ impl Lowerer<'_> {
                 let operand = self.value(inst.operands[1]);
                 let (exists, lane) = self.source_lane(mode, operand);
                 let lane = expr!(self.b, select(exists, lane, 0));
-                let there = self.voted(present, lane);
+                let there = self.ballot_bit(present, lane);
                 let there = self.b.and(exists, there);
                 let taken = self.shuffle(ty, value, lane);
                 let result = expr!(self.b, select(there, taken, zero(ty)));
@@ -175,7 +175,7 @@ impl Lowerer<'_> {
                 let first = self.set_bit(present, zero);
                 // If no lane is active, the result is irrelevant, but the lane must exist.
                 let own = self.builtin(BuiltIn::SubgroupInvocationId);
-                let there = self.voted(present, first);
+                let there = self.ballot_bit(present, first);
                 let first = self.b.select(there, first, own);
                 let result = self.shuffle(ty, value, first);
                 self.define(inst.results[0], result);
@@ -334,7 +334,7 @@ impl Lowerer<'_> {
         let start = self.b.select(alive, value, identity);
         let combined = self.steps(true, start, |lowerer, half, value| {
             let other = expr!(lowerer.b, and(add(lane, [lowerer.b.u32(half)]), 127));
-            let there = lowerer.voted(present, other);
+            let there = lowerer.ballot_bit(present, other);
             let partner = lowerer.b.select(there, other, lane);
             let theirs = lowerer.shuffle(ty, value, partner);
             let identity = lowerer.identity(op, ty);

@@ -30,7 +30,7 @@ const REPEATED_INSTRUCTIONS: usize = 256;
 const REPETITIONS: usize = 16;
 
 /// Trips between two polls of the stop flag; a power of two.
-const TRIPS_PER_LOOK: u32 = 4096;
+const TRIPS_PER_POLL: u32 = 4096;
 
 impl Lowerer<'_> {
     /// Lowers a block. Yielded values are stored through `results`.
@@ -141,7 +141,7 @@ impl Lowerer<'_> {
     }
 
     /// Continues leaving the loop after a switch.
-    fn go_on_leaving(&mut self, done: Expr) {
+    fn propagate_break(&mut self, done: Expr) {
         let done = self.b.load(done);
         self.b.when(done, |b| b.push(Statement::Break));
     }
@@ -160,7 +160,7 @@ impl Lowerer<'_> {
                 None => self.b.scalar_variable("result", program.ty(result)),
             });
         }
-        let watched = mode == Mode::Free && self.runs_out_alone(id);
+        let watched = mode == Mode::Free && self.has_divergent_fuel_loop(id);
         let inner = if watched { Mode::Guarded } else { self.inner_mode(id, mode) };
         // Entered by active invocations, or by subgroups with an active one. All others count the trips of its loops,
         // too.
@@ -177,7 +177,7 @@ impl Lowerer<'_> {
         match control {
             Control::If => {
                 let condition = self.condition(inst.operands[0], inner);
-                if self.spends_in_several_arms(id) {
+                if self.several_arms_consume_budget(id) {
                     self.arm(condition, inst.blocks[0], &results, inner);
                     self.share_fuel();
                     let otherwise = self.b.not(condition, Type::Bool);
@@ -192,7 +192,7 @@ impl Lowerer<'_> {
                     self.b.push(Statement::If { condition, accept, reject });
                 }
             }
-            Control::Switch(cases) if self.spends_in_several_arms(id) => {
+            Control::Switch(cases) if self.several_arms_consume_budget(id) => {
                 let selector = self.condition(inst.operands[0], inner);
                 let ty = program.ty(inst.operands[0]);
                 let mut unmatched = self.b.bool(true);
@@ -226,7 +226,7 @@ impl Lowerer<'_> {
         if watched {
             self.return_if_stopped();
         }
-        if self.spends(id) {
+        if self.consumes_budget(id) {
             self.share_fuel();
         }
         for (&result, &variable) in inst.results.iter().zip(&results) {
@@ -281,7 +281,7 @@ impl Lowerer<'_> {
         if let Some(done) = self.loops.last().and_then(|frame| frame.done)
             && self.may_leave(id)
         {
-            self.go_on_leaving(done);
+            self.propagate_break(done);
         }
     }
 
@@ -317,7 +317,7 @@ impl Lowerer<'_> {
         self.loops.push(Frame { params: params.to_vec(), results, done, guarded, repeated: copies > 1 });
         self.b.open();
         if short.is_none() && takes_fuel {
-            if self.spends(id) && self.contains(id, &|_, inner, _| program.inst(inner).op == Control::Loop) {
+            if self.consumes_budget(id) && self.contains(id, &|_, inner, _| program.inst(inner).op == Control::Loop) {
                 self.share_fuel();
             }
             self.burn(id, 1, mode);
@@ -380,7 +380,7 @@ impl Lowerer<'_> {
     }
 
     /// Returns whether a construct consumes the loop budget of the subgroup.
-    fn spends(&self, id: InstId) -> bool {
+    fn consumes_budget(&self, id: InstId) -> bool {
         self.target.loop_budget && self.has_fuel_loop(id)
     }
 
@@ -392,7 +392,7 @@ impl Lowerer<'_> {
 
     /// Returns whether a workgroup-uniform construct contains divergent loops, in which single invocations may run out
     /// of fuel.
-    fn runs_out_alone(&self, id: InstId) -> bool {
+    fn has_divergent_fuel_loop(&self, id: InstId) -> bool {
         let diverges =
             |block: &BlockId| self.facts.as_ref().is_some_and(|facts| !facts.is_converged(*block, Scope::Workgroup));
         self.program.inst(id).blocks.iter().any(diverges) && self.has_fuel_loop(id)
@@ -415,10 +415,11 @@ impl Lowerer<'_> {
 
     /// Returns whether several arms of a construct consume the budget. They are serialized, so that each continues with
     /// the remaining budget.
-    fn spends_in_several_arms(&self, id: InstId) -> bool {
+    fn several_arms_consume_budget(&self, id: InstId) -> bool {
         let program = self.program;
-        let spends = |block: &&BlockId| program.block(**block).insts.iter().any(|&inner| self.spends(inner));
-        self.target.loop_budget && program.inst(id).blocks.iter().filter(spends).count() > 1
+        let consumes_budget =
+            |block: &&BlockId| program.block(**block).insts.iter().any(|&inner| self.consumes_budget(inner));
+        self.target.loop_budget && program.inst(id).blocks.iter().filter(consumes_budget).count() > 1
     }
 
     /// Gives all invocations of a subgroup the minimum of their remaining budgets.
@@ -460,7 +461,7 @@ impl Lowerer<'_> {
         self.b.store(fuel, rest);
         if !together && !self.target.loop_budget {
             // Stops soon after another invocation has run out of fuel.
-            let look = expr!(self.b, eq(and(left, [self.b.u32(TRIPS_PER_LOOK - 1)]), 0));
+            let look = expr!(self.b, eq(and(left, [self.b.u32(TRIPS_PER_POLL - 1)]), 0));
             self.when(look, |this| {
                 let pointer = this.report_word(report::STOP);
                 let stopped = expr!(this.b, ne(load(pointer), 0));

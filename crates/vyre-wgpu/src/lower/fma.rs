@@ -33,9 +33,9 @@ impl Builder {
 
     /// f64 operation veiled from the driver's optimizer.
     fn f64_op(&mut self, op: BinaryOperator, a: Expr, b: Expr) -> Expr {
-        let (a, b) = (self.apart(Type::F64, 0, a), self.apart(Type::F64, 1, b));
+        let (a, b) = (self.veiled_operand(Type::F64, 0, a), self.veiled_operand(Type::F64, 1, b));
         let value = self.binary(op, a, b);
-        self.hidden(Type::F64, value)
+        self.veiled_result(Type::F64, value)
     }
 
     fn f64_add(&mut self, a: Expr, b: Expr) -> Expr {

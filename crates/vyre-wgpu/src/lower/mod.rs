@@ -164,7 +164,7 @@ impl Source {
     /// # Errors
     /// It accesses too much private memory as several types.
     pub(crate) fn of(program: &Validated<Program>) -> Result<Source, Error> {
-        let program = expand_math(program, |op| program.is_fast() && arith::of_device(op).is_some());
+        let program = expand_math(program, |op| program.is_fast() && arith::device_function(op).is_some());
         let types = AccessTypes::of(&program);
         let is_mixed = |memory: MemId| types[memory].elements().nth(1).is_some();
         // Mixed objects are arrays of unsigned words.
@@ -359,7 +359,7 @@ impl<'p> Lowerer<'p> {
             let ended = self.b.load(padding);
             self.b.return_when(ended);
         }
-        self.find_place();
+        self.compute_ids();
         if self.target.veil_floats {
             self.b.veil = Some([self.param(param::ZEROS), self.param(param::ZEROS + 1)]);
         }
@@ -458,7 +458,7 @@ impl<'p> Lowerer<'p> {
     }
 
     /// Computes the ids that the program uses at entry.
-    fn find_place(&mut self) {
+    fn compute_ids(&mut self) {
         let program = self.program;
         let (mut global_index, mut group_index) = (false, self.variant.mapping.is_folded());
         program.walk(|id, _| match &program.inst(id).op {

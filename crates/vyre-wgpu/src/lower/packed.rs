@@ -53,7 +53,7 @@ impl Builder {
     }
 
     /// Byte-wise comparison: 0xff where the byte of `a` is less, otherwise 0.
-    pub(super) fn lesser_bytes(&mut self, a: Expr, b: Expr, signed: bool) -> Expr {
+    pub(super) fn less_bytes(&mut self, a: Expr, b: Expr, signed: bool) -> Expr {
         let [tops, rest] = [TOPS, REST].map(|mask| self.u32(mask));
         let [a, b] = [a, b].map(|bytes| if signed { self.xor(bytes, tops) } else { bytes });
         // If the highest bits agree, the borrow of the others decides, which the highest bit of the difference shows.
@@ -72,7 +72,7 @@ impl Builder {
 
     /// Byte-wise minimum or maximum.
     pub(super) fn extreme_bytes(&mut self, a: Expr, b: Expr, signed: bool, larger: bool) -> Expr {
-        let less = self.lesser_bytes(a, b, signed);
+        let less = self.less_bytes(a, b, signed);
         let (chosen, other) = if larger { (b, a) } else { (a, b) };
         expr!(self, xor(other, and(xor(other, chosen), less)))
     }

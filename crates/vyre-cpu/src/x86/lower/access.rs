@@ -38,7 +38,7 @@ impl Quads {
 }
 
 /// Greatest stride of [`Quads`]: distances between lanes are encoded as displacements.
-const MOST_STRIDE: u64 = 1 << 16;
+const MAX_STRIDE: u64 = 1 << 16;
 
 /// Base addresses of objects, and the bounds checks already done.
 pub(super) struct Accesses {
@@ -81,7 +81,7 @@ impl Accesses {
     }
 
     /// Takes one access from the inline budget; returns false if it is used up.
-    pub(super) fn takes_inline(&mut self) -> bool {
+    pub(super) fn take_inline_budget(&mut self) -> bool {
         let takes = self.inline_budget > 0;
         self.inline_budget -= usize::from(takes);
         takes
@@ -137,7 +137,7 @@ impl Lower<'_> {
     }
 
     /// Joins the result of a fast path with that of its slow path, the cold block `away`.
-    fn or_slowly(&mut self, regs: Regs, away: Option<BlockId>, slow: impl FnOnce(&mut Self) -> Regs) -> Regs {
+    fn or_slow_path(&mut self, regs: Regs, away: Option<BlockId>, slow: impl FnOnce(&mut Self) -> Regs) -> Regs {
         let Some(away) = away else { return regs };
         let mut arrivals = vec![self.state.arrival(&self.emit, regs)];
         self.emit.at = away;
@@ -149,7 +149,7 @@ impl Lower<'_> {
     }
 
     /// Continues in `done` after a store, with the slow path in the cold block `away`.
-    fn done_or_slowly(&mut self, done: BlockId, away: Option<BlockId>, slow: impl FnOnce(&mut Self)) {
+    fn store_or_slow_path(&mut self, done: BlockId, away: Option<BlockId>, slow: impl FnOnce(&mut Self)) {
         self.emit.jump(done, &[]);
         if let Some(away) = away {
             self.emit.at = away;
@@ -219,7 +219,7 @@ impl Lower<'_> {
             away
         });
         let regs = load_all(self, &direct);
-        let regs = self.or_slowly(regs, away, |this| {
+        let regs = self.or_slow_path(regs, away, |this| {
             load_all(this, &|this, (_, index), offset| object.load_or_zero(&mut this.emit, index, offset))
         });
         self.define_all(&results, &regs);
@@ -266,7 +266,7 @@ impl Lower<'_> {
         } else {
             let slow = self.jump_unless_inside(object, index, results.len());
             let regs = fast(self);
-            self.or_slowly(regs, Some(slow), |this| match size >= 4 {
+            self.or_slow_path(regs, Some(slow), |this| match size >= 4 {
                 true => this.load_run_lanes(id, object, index),
                 false => this.gather_all(id, object, index),
             })
@@ -406,7 +406,7 @@ impl Lower<'_> {
             !self.plan.shape.axes[value].meets(Axes::LANE.and(Axes::COLUMN)) && self.is_available(value)
         };
         let multiple = |root: ValueId, stride: Option<u64>| {
-            let stride = stride.filter(|stride| (4..=MOST_STRIDE).contains(stride) && linear(root))?;
+            let stride = stride.filter(|stride| (4..=MAX_STRIDE).contains(stride) && linear(root))?;
             Some(Quads { root, stride: stride as i32, added: SmallVec::new() })
         };
         match program.inst(id).op {
@@ -504,7 +504,7 @@ impl Lower<'_> {
             }
         }
         let regs = regs.into_iter().flatten().collect();
-        let regs = self.or_slowly(regs, slow, |this| this.gather_all(id, object, index));
+        let regs = self.or_slow_path(regs, slow, |this| this.gather_all(id, object, index));
         self.define_all(&results, &regs);
     }
 
@@ -538,7 +538,7 @@ impl Lower<'_> {
             }
         }
         self.store_whole(object, tile.rows == 1, &whole, done);
-        self.done_or_slowly(done, Some(slow), |this| this.scatter_all(id, object, index, values));
+        self.store_or_slow_path(done, Some(slow), |this| this.scatter_all(id, object, index, values));
     }
 
     /// Gathers all packs and results, lane by lane.
@@ -624,7 +624,7 @@ impl Lower<'_> {
         let regs: Regs = displacements
             .flat_map(|displacement| self.emit.load_vector(object.element, Address { displacement, ..address }))
             .collect();
-        let regs = self.or_slowly(regs, away, |this| {
+        let regs = self.or_slow_path(regs, away, |this| {
             let mut slow: SmallVec<[Regs; 4]> = smallvec![Regs::new(); lists.len()];
             this.gather_by_runtime(object, index, Axes::ALL, pack, &mut slow);
             slow.into_iter().flatten().collect()
@@ -640,7 +640,7 @@ impl Lower<'_> {
         for pack in 0..self.plan.shape.tile.packs() as usize {
             let mut regs = Regs::new();
             for &value in values {
-                regs.extend(self.halves(value, pack).into_iter().map(|reg| self.emit.fitted(declared, reg)));
+                regs.extend(self.halves(value, pack).into_iter().map(|reg| self.emit.as_stored(declared, reg)));
             }
             if self.plan.shape.axes[index].meets(Axes::LANE) {
                 self.scatter_by_runtime(object, index, pack, &regs);
@@ -680,7 +680,7 @@ impl Lower<'_> {
         }
         // Some elements may be in bounds.
         let away = Some(away).filter(|&away| away != done);
-        self.done_or_slowly(done, away, |this| this.scatter_by_runtime(object, index, pack, regs));
+        self.store_or_slow_path(done, away, |this| this.scatter_by_runtime(object, index, pack, regs));
     }
 
     // Stores.
@@ -782,7 +782,7 @@ impl Lower<'_> {
             let lines = tile.rows == 1 && tile.width() as i32 * size % 64 == 0;
             self.store_whole(object, lines, &whole, done);
         }
-        self.done_or_slowly(done, slow, |this| match size < 4 {
+        self.store_or_slow_path(done, slow, |this| match size < 4 {
             true => this.scatter_all(id, object, index, &[value]),
             false => this.store_run_lanes(id, object, index, value),
         });
@@ -839,7 +839,7 @@ impl Lower<'_> {
     fn scatter_all(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId]) {
         for pack in 0..self.plan.shape.tile.packs() as usize {
             let scope = self.values.enter_scope();
-            if self.emit.is_cold() || !self.accesses.takes_inline() {
+            if self.emit.is_cold() || !self.accesses.take_inline_budget() {
                 self.scatter_values(object, index, pack, values);
             } else {
                 self.scatter_lanes(id, object, index, values, pack);
@@ -920,7 +920,7 @@ impl Lower<'_> {
                 self.emit.test_all(&[inside]);
                 self.emit.skip_to(away, Code::Jae_rel32_64);
                 store_all(&mut self.emit);
-                self.done_or_slowly(done, Some(away), |lower| lower.scatter_values(object, index, pack, values));
+                self.store_or_slow_path(done, Some(away), |lower| lower.scatter_values(object, index, pack, values));
             }
         }
     }

@@ -27,7 +27,7 @@ impl Lower<'_> {
             return;
         }
         let mut all: Vec<Regs> = vec![Regs::new(); results.len()];
-        let inline = !self.emit.is_cold() && self.accesses.takes_inline();
+        let inline = !self.emit.is_cold() && self.accesses.take_inline_budget();
         for pack in 0..self.plan.shape.tile.packs() as usize {
             if inline {
                 let scope = self.values.enter_scope();
@@ -96,7 +96,7 @@ impl Lower<'_> {
             }
             return true;
         }
-        if !self.accesses.takes_inline() {
+        if !self.accesses.take_inline_budget() {
             return false;
         }
         let tile = self.plan.shape.tile;

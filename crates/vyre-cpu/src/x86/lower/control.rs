@@ -193,9 +193,9 @@ impl Lower<'_> {
         let condition = inst.operands[0];
         if self.plan.shape.axes[condition].is_uniform() {
             let (then, other) = self.jump_on(condition);
-            return self.one_of_paths(id, &[then, other], |this, number| this.converged(id, inst.blocks[number]));
+            return self.join_paths(id, &[then, other], |this, number| this.converged(id, inst.blocks[number]));
         }
-        if self.state.mask.is_none() && self.plan.is_worth_a_version(id, self.loops.version_budget) {
+        if self.state.mask.is_none() && self.plan.is_worth_versioning(id, self.loops.version_budget) {
             return self.two_versions(id);
         }
         self.divergent_if(id)
@@ -247,12 +247,7 @@ impl Lower<'_> {
 
     /// Emits alternative paths of an instruction, to whose starts the code already branches, and joins them. Each path
     /// defines the results, and returns whether lanes may be active after it.
-    fn one_of_paths(
-        &mut self,
-        id: InstId,
-        starts: &[machine::BlockId],
-        way: impl Fn(&mut Self, usize) -> bool,
-    ) -> bool {
+    fn join_paths(&mut self, id: InstId, starts: &[machine::BlockId], way: impl Fn(&mut Self, usize) -> bool) -> bool {
         let results = &self.plan.program.inst(id).results;
         let before = self.state.clone();
         let mut arrivals = Vec::new();
@@ -291,7 +286,7 @@ impl Lower<'_> {
         }
         let before = self.state.clone();
         let mut arrivals = Vec::new();
-        let guarded = self.plan.is_worth_a_jump(block);
+        let guarded = self.plan.is_worth_skipping(block);
         if guarded {
             self.emit.test_none(&packs);
             let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
@@ -374,7 +369,7 @@ impl Lower<'_> {
         }
         self.define_all(&inst.results, &regs);
         if !all_go_on {
-            self.after_leaving();
+            self.leave_if_none_active();
         }
         self.emit.is_open() && goes_on
     }
@@ -391,7 +386,7 @@ impl Lower<'_> {
     }
 
     /// Leaves the tile or the loop if no active lanes are left after an instruction that lanes may have left.
-    fn after_leaving(&mut self) {
+    fn leave_if_none_active(&mut self) {
         let Some(mask) = self.state.mask.clone() else { return };
         let innermost = self.loops.enclosing.last();
         let in_loop = match innermost {
@@ -416,7 +411,7 @@ impl Lower<'_> {
         if self.plan.shape.axes[selector].is_uniform() {
             let selector = self.scalar(selector, 0);
             let arms = self.emit.switch(selector, cases);
-            return self.one_of_paths(id, &arms, |this, number| this.converged(id, inst.blocks[number]));
+            return self.join_paths(id, &arms, |this, number| this.converged(id, inst.blocks[number]));
         }
         // Lanes that no case has matched yet.
         let mut left: Option<Regs> = self.state.mask.as_ref().map(|mask| mask.packs.clone());
@@ -446,7 +441,7 @@ impl Lower<'_> {
         let inst = self.plan.program.inst(id);
         self.loops.version_budget -= self.plan.weight(inst.blocks[0]).insts;
         let slow = self.emit.block(true);
-        self.one_of_paths(id, &[self.emit.at, slow], |this, number| {
+        self.join_paths(id, &[self.emit.at, slow], |this, number| {
             if number == 1 {
                 return this.divergent_if(id);
             }
@@ -560,7 +555,7 @@ impl Lower<'_> {
             let packs = self.state.mask.clone().expect("looked at above").packs;
             self.emit.test_none(&packs);
             let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
-            return self.one_of_paths(id, &[none, some], |this, number| {
+            return self.join_paths(id, &[none, some], |this, number| {
                 if number == 0 {
                     return this.give_results(id, None);
                 }
@@ -637,7 +632,7 @@ impl Lower<'_> {
             return false;
         }
         if ends {
-            self.after_leaving();
+            self.leave_if_none_active();
         }
         self.emit.is_open()
     }
@@ -791,9 +786,9 @@ impl Lower<'_> {
             self.emit.jump(exit, &given);
             return;
         }
-        let end = self.put_aside(&results, &given, 0, false);
+        let end = self.merge_into_variables(&results, &given, 0, false);
         if self.plan.has_ends(program.inst(target).blocks[0]) {
-            self.put_active_aside(end);
+            self.merge_active_mask(end);
         }
         self.state.deactivate(&mut self.emit, self.plan.shape.tile);
         if depth == 0 && !self.loops.innermost().staged {
@@ -803,7 +798,7 @@ impl Lower<'_> {
     }
 
     /// Merges values of the active lanes into loop variables from `first` on; returns the next variable.
-    fn put_aside(&mut self, values: &[ValueId], given: &[Reg], first: usize, carried: bool) -> usize {
+    fn merge_into_variables(&mut self, values: &[ValueId], given: &[Reg], first: usize, carried: bool) -> usize {
         let masks = self.state.active_packs(&mut self.emit, self.plan.shape.tile);
         let mut from = 0;
         for &value in values {
@@ -826,7 +821,7 @@ impl Lower<'_> {
     }
 
     /// Adds the active lanes to the mask in the loop variables from `first` on.
-    fn put_active_aside(&mut self, first: usize) {
+    fn merge_active_mask(&mut self, first: usize) {
         let place = first..first + self.plan.shape.tile.packs() as usize;
         let (old, masks) = (
             Regs::from_slice(&self.state.variables[place.clone()]),
@@ -896,8 +891,8 @@ impl Lower<'_> {
         let staging = results + ended;
         if staged {
             if let Some(given) = &given {
-                let end = self.put_aside(&params, given, staging, true);
-                self.put_active_aside(end);
+                let end = self.merge_into_variables(&params, given, staging, true);
+                self.merge_active_mask(end);
             }
             self.state.deactivate(&mut self.emit, self.plan.shape.tile);
             if depth > 0 {

@@ -308,7 +308,7 @@ impl Emit {
     }
 
     /// Value in private memory that stands for an element narrower than 32 bits.
-    pub(super) fn fitted(&mut self, element: Element, value: Reg) -> Reg {
+    pub(super) fn as_stored(&mut self, element: Element, value: Reg) -> Reg {
         let keep = |this: &mut Self, bits: u64| {
             let mask = this.constant(bits, false);
             this.v2(AND, value, mask)

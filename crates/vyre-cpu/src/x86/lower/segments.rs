@@ -436,12 +436,12 @@ impl Lower<'_> {
                 Op::Terminator(Terminator::Yield) => {
                     let owner = owner.expect("the body does not yield");
                     let results = program.inst(owner).results.clone();
-                    return Some(self.hand_over(&mut pending, &results, &inst.operands));
+                    return Some(self.pass_values(&mut pending, &results, &inst.operands));
                 }
                 Op::Terminator(Terminator::Break) => {
                     let target = self.loops.innermost().inst;
                     let results = program.inst(target).results.clone();
-                    let arguments = self.hand_over(&mut pending, &results, &inst.operands);
+                    let arguments = self.pass_values(&mut pending, &results, &inst.operands);
                     let exit = self.loops.innermost().exit;
                     self.emit.jump(exit, &arguments);
                 }
@@ -449,7 +449,7 @@ impl Lower<'_> {
                     let target = self.loops.innermost().inst;
                     let body = program.inst(target).blocks[0];
                     let params = program.block(body).params.clone();
-                    let arguments = self.hand_over(&mut pending, &params, &inst.operands);
+                    let arguments = self.pass_values(&mut pending, &params, &inst.operands);
                     self.state = State::default();
                     self.poll(target, None);
                     let header = self.loops.innermost().header;
@@ -500,7 +500,7 @@ impl Lower<'_> {
 
     /// Emits the pending segment and passes values to results or parameters: divergent ones through memory, uniform
     /// ones in the returned registers.
-    fn hand_over(&mut self, pending: &mut Vec<InstId>, to: &[ValueId], from: &[ValueId]) -> Regs {
+    fn pass_values(&mut self, pending: &mut Vec<InstId>, to: &[ValueId], from: &[ValueId]) -> Regs {
         self.flush(pending);
         let moves: Vec<(ValueId, ValueId)> = to
             .iter()
@@ -581,7 +581,7 @@ impl Lower<'_> {
         let inst = program.inst(id);
         let body = inst.blocks[0];
         let params = program.block(body).params.clone();
-        let entry = self.hand_over(&mut Vec::new(), &params, &inst.operands);
+        let entry = self.pass_values(&mut Vec::new(), &params, &inst.operands);
         let (header, exit) = (self.emit.block(false), self.emit.block(false));
         self.define_shared(header, &params);
         self.define_shared(exit, &inst.results);

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_errors() {
+    fn malformed_functions_are_errors() {
         let mut assembler = Assembler::default();
         let mut open = Emit::new(false).function;
         assert!(matches!(assembler.assemble(&mut open), Err(Error::OpenBlock(BlockId(0)))));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn unreachable_blocks_go() {
+    fn unreachable_blocks_are_removed() {
         let mut b = Emit::new(false);
         let x = load(&mut b, 0);
         let (lost, last) = (b.block(false), b.block(false));

@@ -78,7 +78,7 @@ impl Encoder {
 
         thread_jumps(&mut bodies);
         let layout = Layout::new(function, registers, &bodies, prologue)?;
-        let encoded = layout.put_together(function, &bytes, &pool_addresses, &marks);
+        let encoded = layout.concatenate(function, &bytes, &pool_addresses, &marks);
         self.encoder.set_buffer(bytes);
         encoded
     }
@@ -537,7 +537,7 @@ impl Layout {
         changed
     }
 
-    fn put_together(
+    fn concatenate(
         &self,
         function: &Function,
         bytes: &[u8],

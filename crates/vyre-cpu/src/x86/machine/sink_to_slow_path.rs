@@ -15,7 +15,7 @@ use super::emit::MOVE;
 use super::{Base, BlockId, Class, End, Function, Inst, Operand, Reg, Width};
 
 /// Most blocks that a value is sunk to.
-const MOST_PLACES: usize = 4;
+const MAX_SINK_TARGETS: usize = 4;
 
 /// Sinks computations that only cold blocks use.
 pub(crate) fn sink_to_slow_path(function: &mut Function) {
@@ -41,13 +41,14 @@ pub(crate) fn sink_to_slow_path(function: &mut Function) {
         let mut moved = Vec::new();
         for (position, inst) in insts.iter().enumerate().rev() {
             let result = movable(inst);
-            let places = result.and_then(|result| places_of(&users[result.0 as usize], &heads));
+            let places = result.and_then(|result| sink_targets(&users[result.0 as usize], &heads));
             let (Some(result), Some(places)) = (result, places) else {
                 continue;
             };
             moved.push(position);
             let copies = function.classes.len() as u32..;
-            let places: SmallVec<[(BlockId, Reg); MOST_PLACES]> = places.into_iter().zip(copies.map(Reg)).collect();
+            let places: SmallVec<[(BlockId, Reg); MAX_SINK_TARGETS]> =
+                places.into_iter().zip(copies.map(Reg)).collect();
             for &reader in &users[result.0 as usize] {
                 let place = places.iter().find(|&&(place, _)| Some(place) == heads[reader.0 as usize]);
                 renamed.insert((reader, result), place.expect("all readers have a place").1);
@@ -151,7 +152,7 @@ pub(crate) fn split_cold_ranges(function: &mut Function) {
 }
 
 /// Blocks to sink a value to, if all its readers are cold.
-fn places_of(readers: &[BlockId], heads: &[Option<BlockId>]) -> Option<SmallVec<[BlockId; MOST_PLACES]>> {
+fn sink_targets(readers: &[BlockId], heads: &[Option<BlockId>]) -> Option<SmallVec<[BlockId; MAX_SINK_TARGETS]>> {
     let mut places = SmallVec::new();
     for reader in readers {
         let head = heads[reader.0 as usize]?;
@@ -159,7 +160,7 @@ fn places_of(readers: &[BlockId], heads: &[Option<BlockId>]) -> Option<SmallVec<
             places.push(head);
         }
     }
-    (1..=MOST_PLACES).contains(&places.len()).then_some(places)
+    (1..=MAX_SINK_TARGETS).contains(&places.len()).then_some(places)
 }
 
 /// Result of an instruction without effects or memory reads, apart from constants: it can be moved freely.

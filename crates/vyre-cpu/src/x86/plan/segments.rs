@@ -11,7 +11,7 @@ use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, ValueId};
 use super::shape::Shape;
 
 /// Longest dependency chain that is rematerialized.
-const MOST_REMATERIALIZED: u8 = 4;
+const MAX_REMATERIALIZED: u8 = 4;
 
 /// Frame of a workgroup: values that are live across segments.
 pub(crate) struct Segments {
@@ -193,7 +193,7 @@ fn cheap_values(program: &Program, written: &SecondaryMap<MemId, bool>) -> Secon
             None => steps[operand],
         });
         let most = from.into_iter().try_fold(0, |most: u8, steps| Some(most.max(steps?)));
-        steps[result] = most.filter(|&most| cheap && most < MOST_REMATERIALIZED).map(|most| most + 1);
+        steps[result] = most.filter(|&most| cheap && most < MAX_REMATERIALIZED).map(|most| most + 1);
     });
     let mut cheap = SecondaryMap::with_capacity(program.values().len(), false);
     for value in program.values().keys() {

@@ -16,7 +16,7 @@ use crate::x86::Level;
 const LARGE: usize = 250;
 
 /// Most instructions generated for a large program.
-const MOST_WRITTEN: usize = 1000;
+const MAX_WRITTEN: usize = 1000;
 
 /// Estimated instructions of the tile loop per trip.
 const PER_TILE: f64 = 8.0;
@@ -41,7 +41,7 @@ pub(super) fn choose(program: &Program, level: Level) -> Tile {
         instructions += 1;
         by_lane |= program.inst(inst).op == PerInvocation::SubgroupLane;
     });
-    if 2 * instructions > MOST_WRITTEN {
+    if 2 * instructions > MAX_WRITTEN {
         return single;
     }
     // Accesses by subgroup lane are contiguous within a subgroup only.
@@ -73,7 +73,7 @@ pub(super) fn choose(program: &Program, level: Level) -> Tile {
                 Layout::Rows => fits(tile.width(), x) && fits(rows, y),
                 Layout::Linear | Layout::Merged => rows == 1,
             };
-            let is_large = instructions > LARGE && instructions * tile.packs() as usize > MOST_WRITTEN;
+            let is_large = instructions > LARGE && instructions * tile.packs() as usize > MAX_WRITTEN;
             if !allowed || is_large || (tile.packs() > 1 && pressure(&tile) > registers) {
                 continue;
             }

@@ -56,23 +56,23 @@ impl Plan<'_> {
     }
 
     /// Returns whether a masked block is skipped by a jump if no lane is active.
-    pub(crate) fn is_worth_a_jump(&self, block: BlockId) -> bool {
+    pub(crate) fn is_worth_skipping(&self, block: BlockId) -> bool {
         let Weight { insts, works } = self.weight(block);
         works || insts > 8
     }
 
     /// Returns whether an `if` gets a fast path for conditions that hold in all lanes.
-    pub(crate) fn is_worth_a_version(&self, id: InstId, budget: usize) -> bool {
+    pub(crate) fn is_worth_versioning(&self, id: InstId, budget: usize) -> bool {
         let inst = self.program.inst(id);
         let (then, other) = (inst.blocks[0], inst.blocks[1]);
         let Weight { insts, works } = self.weight(then);
         let fits = insts <= budget && self.yields(then) && self.weight(other).insts <= 4 && self.yields(other);
-        works && fits && self.follows_from_ids(inst.operands[0], 8)
+        works && fits && self.depends_on_ids_only(inst.operands[0], 8)
     }
 
     /// Returns whether a value depends only on ids and uniform values, so that a condition agrees in nearly all tiles.
     /// Data-dependent conditions do not.
-    fn follows_from_ids(&self, value: ValueId, depth: u32) -> bool {
+    fn depends_on_ids_only(&self, value: ValueId, depth: u32) -> bool {
         if self.shape.linear[value] || self.shape.axes[value].is_uniform() {
             return true;
         }
@@ -80,7 +80,7 @@ impl Plan<'_> {
         let Inst { op, operands, .. } = self.program.inst(id);
         match op.kind() {
             Kind::PerInvocation => true,
-            Kind::Pure => depth > 0 && operands.iter().all(|&part| self.follows_from_ids(part, depth - 1)),
+            Kind::Pure => depth > 0 && operands.iter().all(|&part| self.depends_on_ids_only(part, depth - 1)),
             Kind::PerGroup | Kind::Access | Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
         }
     }
@@ -117,7 +117,7 @@ impl Plan<'_> {
             (false, true) => (false, test.blocks[0]),
             _ => return None,
         };
-        let converges = insts[position + 1..].iter().all(|&inner| !self.leaves_divergently(inner));
+        let converges = insts[position + 1..].iter().all(|&inner| !self.exits_divergently(inner));
         let fits = harmless && converges && !self.may_leave_inside(stays) && self.weight(body).insts <= budget;
         fits.then_some(ConvergedLoop { test: position, leaves_when, stays })
     }
@@ -131,23 +131,23 @@ impl Plan<'_> {
     }
 
     /// Returns whether an instruction lets lanes leave or continue the innermost loop, or end, at different times.
-    fn leaves_divergently(&self, id: InstId) -> bool {
+    fn exits_divergently(&self, id: InstId) -> bool {
         let inst = self.program.inst(id);
         let divergent = inst.op != Control::Loop
             && inst.operands.first().is_some_and(|&condition| !self.shape.axes[condition].is_uniform());
         inst.blocks.iter().any(|&block| {
-            (divergent && self.leaves_at_all(block))
+            (divergent && self.has_exit(block))
                 || self
                     .program
                     .block(block)
                     .insts
                     .iter()
-                    .any(|&nested| inst.op != Control::Loop && self.leaves_divergently(nested))
+                    .any(|&nested| inst.op != Control::Loop && self.exits_divergently(nested))
         })
     }
 
     /// Returns whether lanes leave or continue the innermost loop, or end, in a block.
-    fn leaves_at_all(&self, block: BlockId) -> bool {
+    fn has_exit(&self, block: BlockId) -> bool {
         self.program.block(block).insts.iter().any(|&id| self.program.jumps_out(id)) || self.has_ends(block)
     }
 
