@@ -1,7 +1,7 @@
 //! Host-side inputs of a program: named arguments with their data.
 //!
-//! The command line and tests collect data here; [`Inputs::complete`] adds zero-initialized outputs, and [`Inputs::bind`] makes the arguments
-//! of a dispatch.
+//! The command line and tests collect data here; [`Inputs::complete`] adds zero-initialized outputs, and [`Inputs::bind`] makes
+//! the arguments of a dispatch.
 
 use crate::fill::{Fill, parse_value};
 use crate::ir::{Memory, Program, Space};

@@ -1,8 +1,8 @@
 //! Launch interface: grids, arguments, limits and reports.
 //!
-//! [`bind`] resolves names to [`MemId`]s and checks the arguments; [`Arguments`] carries them from the caller to the kernel, with any kind of
-//! memory: slices of host bytes, buffers of a pipeline, buffers of a device. [`Grid::groups`] checks grids. An invalid dispatch is therefore
-//! the same typed error on every device, before anything runs. Every device returns a [`Report`].
+//! [`bind`] resolves names to [`MemId`]s and checks the arguments; [`Arguments`] carries them from the caller to the kernel, with any kind
+//! of memory: slices of host bytes, buffers of a pipeline, buffers of a device. [`Grid::groups`] checks grids. An invalid dispatch is
+//! therefore the same typed error on every device, before anything runs. Every device returns a [`Report`].
 
 use std::convert::Infallible;
 use std::fmt;

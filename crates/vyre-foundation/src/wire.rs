@@ -30,8 +30,8 @@
 //!
 //! Operations are named, not numbered, so that the op table can grow. A reader accepts files of its major version and any minor version; an
 //! unknown operation is an error that names it. The major version changes with the layout. Minor version 1 added pipelines after the last
-//! program, minor version 2 sources after them, and minor version 3 accesses of other types than the declared one, whose operations are named
-//! `load as`, `store as` and so on, and arrays of uniforms. The encoding of a module without any of these is unchanged.
+//! program, minor version 2 sources after them, and minor version 3 accesses of other types than the declared one, whose operations are
+//! named `load as`, `store as` and so on, and arrays of uniforms. The encoding of a module without any of these is unchanged.
 
 use std::borrow::Borrow;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Builder: an embedded DSL that constructs programs from Rust closures.
 //!
-//! [`kernel`] passes a [`Kernel`] to a closure, whose calls append to a [`Program`]. Values ([`Val`]) carry their type, so rustc reports type
-//! errors; operators and methods append operations. Mutable variables ([`Var`]) are converted to SSA: loop parameters and results of
+//! [`kernel`] passes a [`Kernel`] to a closure, whose calls append to a [`Program`]. Values ([`Val`]) carry their type, so rustc reports
+//! type errors; operators and methods append operations. Mutable variables ([`Var`]) are converted to SSA: loop parameters and results of
 //! branches, of which the redundant ones are removed.
 //!
 //! ```
@@ -26,8 +26,8 @@
 //! broadcasts and subgroup operations is left to the validator.
 
 mod flow;
-mod joins;
 mod memory;
+mod phis;
 mod record;
 mod state;
 mod value;

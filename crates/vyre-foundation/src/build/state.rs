@@ -7,7 +7,7 @@ use std::panic::Location;
 
 use rustc_hash::FxHashMap;
 
-use super::joins;
+use super::phis;
 use crate::Error;
 use crate::diagnostics::{DiagnosticSink, Fault};
 use crate::ir::entity::Arena;
@@ -23,21 +23,21 @@ pub(super) struct State {
     /// Storage that becomes write-only if it is never loaded from.
     pub(super) mutable: Vec<MemId>,
     /// Block of each instruction.
-    homes: Arena<InstId, BlockId>,
+    inst_blocks: Arena<InstId, BlockId>,
     /// Open blocks, from the body to the innermost.
     frames: Vec<Frame>,
     variables: Vec<Variable>,
     /// Indices of the variables in scope, oldest first.
-    alive: Vec<usize>,
+    in_scope: Vec<usize>,
     mistake: Option<Error>,
     /// Span of each call location.
-    places: FxHashMap<&'static Location<'static>, Span>,
+    spans: FxHashMap<&'static Location<'static>, Span>,
 }
 
 struct Frame {
     block: BlockId,
     /// Values of the variables at the start of the block.
-    before: Values,
+    entry_values: Values,
     /// The operation that ended the block.
     ended: Option<&'static str>,
     looping: Option<Loop>,
@@ -58,7 +58,7 @@ struct Counter {
 
 struct Variable {
     value: ValueId,
-    home: BlockId,
+    block: BlockId,
     name: Option<Box<str>>,
 }
 
@@ -75,16 +75,16 @@ pub(super) struct Arm {
 
 impl State {
     pub(super) fn new(program: Program) -> State {
-        let body = Frame { block: program.body(), before: Values::new(), ended: None, looping: None };
+        let body = Frame { block: program.body(), entry_values: Values::new(), ended: None, looping: None };
         State {
             program,
             mutable: Vec::new(),
-            homes: Arena::default(),
+            inst_blocks: Arena::default(),
             frames: vec![body],
             variables: Vec::new(),
-            alive: Vec::new(),
+            in_scope: Vec::new(),
             mistake: None,
-            places: FxHashMap::default(),
+            spans: FxHashMap::default(),
         }
     }
 
@@ -93,7 +93,7 @@ impl State {
             return Err(mistake);
         }
         self.terminate(self.program.body());
-        joins::remove_redundant(&mut self.program);
+        phis::remove_redundant(&mut self.program);
         let mut loaded = Vec::new();
         self.program.walk(|inst, _| {
             let op = &self.program.inst(inst).op;
@@ -142,7 +142,7 @@ impl State {
     pub(super) fn check_visible(&mut self, value: ValueId) {
         let visible = match self.program.def(value) {
             Def::Literal(_) | Def::Constant(_) => true,
-            Def::Result(inst, _) => self.is_open(self.homes[inst]),
+            Def::Result(inst, _) => self.is_open(self.inst_blocks[inst]),
             Def::Param(block, _) => self.is_open(block),
         };
         if !visible {
@@ -185,7 +185,7 @@ impl State {
         let location = Location::caller();
         let sources = self.program.sources_mut();
         let place = || sources.add_place(location.file(), location.line(), location.column());
-        *self.places.entry(location).or_insert_with(place)
+        *self.spans.entry(location).or_insert_with(place)
     }
 
     fn push(
@@ -197,7 +197,7 @@ impl State {
         blocks: &[BlockId],
         span: Span,
     ) -> InstId {
-        self.homes.push(block);
+        self.inst_blocks.push(block);
         self.program.push(block, op, operands.iter().copied(), types, blocks.iter().copied(), span)
     }
 
@@ -228,15 +228,15 @@ impl State {
             self.misuse(Fault::NestingDepth { depth, limit }.to_string());
         }
         let block = self.program.add_block();
-        let before = self.variable_values(self.alive.len());
-        self.frames.push(Frame { block, before, ended: None, looping: None });
+        let entry_values = self.variable_values(self.in_scope.len());
+        self.frames.push(Frame { block, entry_values, ended: None, looping: None });
     }
 
     /// Closes the innermost block: drops its variables, and restores the values of the others.
     fn close(&mut self) -> Frame {
         let frame = self.frames.pop().expect("the block was opened");
-        self.alive.truncate(frame.before.len());
-        for (&variable, &value) in self.alive.iter().zip(&frame.before) {
+        self.in_scope.truncate(frame.entry_values.len());
+        for (&variable, &value) in self.in_scope.iter().zip(&frame.entry_values) {
             self.variables[variable].value = value;
         }
         if frame.ended.is_some() {
@@ -255,7 +255,7 @@ impl State {
 
     /// Closes a block of a branch; `returned` are the values that its closure returned.
     pub(super) fn close_arm(&mut self, returned: Values) -> Arm {
-        let outer = self.innermost().before.len();
+        let outer = self.innermost().entry_values.len();
         let variables = self.variable_values(outer);
         let Frame { block, ended, .. } = self.close();
         Arm { block, completes: ended.is_none(), returned, variables }
@@ -265,23 +265,23 @@ impl State {
     /// the end of no arm, the enclosing block ends, too.
     #[track_caller]
     pub(super) fn branch(&mut self, op: Control, operands: &[ValueId], types: &[Type], arms: &[Arm]) -> Values {
-        let before = self.variable_values(self.alive.len());
+        let entry_values = self.variable_values(self.in_scope.len());
         let complete: Vec<&Arm> = arms.iter().filter(|arm| arm.completes).collect();
-        let mut changed: Vec<usize> = (0..before.len()).collect();
-        changed.retain(|&index| complete.iter().any(|arm| arm.variables[index] != before[index]));
+        let mut changed: Vec<usize> = (0..entry_values.len()).collect();
+        changed.retain(|&index| complete.iter().any(|arm| arm.variables[index] != entry_values[index]));
         for arm in &complete {
             let variables = changed.iter().map(|&index| arm.variables[index]);
             let yielded: Values = arm.returned.iter().copied().chain(variables).collect();
             self.push(arm.block, Terminator::Yield, &yielded, &[], &[], Span::NONE);
         }
 
-        let variable_types = changed.iter().map(|&index| self.program.ty(before[index]));
+        let variable_types = changed.iter().map(|&index| self.program.ty(entry_values[index]));
         let all_types: Vec<Type> = types.iter().copied().chain(variable_types).collect();
         let blocks: Vec<BlockId> = arms.iter().map(|arm| arm.block).collect();
         let name = op.info().name;
         let mut results = self.emit(op, operands, &all_types, &blocks);
         for (&index, &result) in changed.iter().zip(&results[types.len()..]) {
-            self.assign(self.alive[index], result);
+            self.assign(self.in_scope[index], result);
         }
         if complete.is_empty() {
             self.innermost().ended = Some(name);
@@ -296,13 +296,13 @@ impl State {
     #[track_caller]
     pub(super) fn open_loop(&mut self, counter: Option<(ValueId, ValueId)>) -> Option<ValueId> {
         self.open();
-        let (block, before) = (self.innermost().block, self.innermost().before.clone());
+        let (block, entry_values) = (self.innermost().block, self.innermost().entry_values.clone());
         let program = &mut self.program;
         let mut param = |initial| program.add_param(block, program.ty(initial));
         let counter = counter.map(|(first, step)| Counter { param: param(first), first, step });
-        let params: Values = before.into_iter().map(param).collect();
+        let params: Values = entry_values.into_iter().map(param).collect();
         for (position, param) in params.into_iter().enumerate() {
-            self.assign(self.alive[position], param);
+            self.assign(self.in_scope[position], param);
         }
         self.innermost().looping = Some(Loop { counter, has_break: false });
         counter.map(|counter| counter.param)
@@ -313,13 +313,13 @@ impl State {
         if !self.ended() {
             self.exit_loop(Terminator::Continue);
         }
-        let Frame { block, before, looping, .. } = self.close();
+        let Frame { block, entry_values, looping, .. } = self.close();
         let Loop { counter, has_break } = looping.expect("the block of a loop");
-        let types: Vec<Type> = before.iter().map(|&value| self.program.ty(value)).collect();
-        let initial: Values = counter.iter().map(|counter| counter.first).chain(before).collect();
+        let types: Vec<Type> = entry_values.iter().map(|&value| self.program.ty(value)).collect();
+        let initial: Values = counter.iter().map(|counter| counter.first).chain(entry_values).collect();
         let results = self.emit(Control::Loop, &initial, if has_break { &types } else { &[] }, &[block]);
         for (position, result) in results.into_iter().enumerate() {
-            self.assign(self.alive[position], result);
+            self.assign(self.in_scope[position], result);
         }
         if !has_break {
             self.innermost().ended = Some("loop");
@@ -333,15 +333,17 @@ impl State {
             self.misuse(format!("there is no loop around this `{}`", op.info().name));
             return;
         };
-        let Frame { before, looping: Some(looping), .. } = &mut self.frames[frame] else { unreachable!("found above") };
+        let Frame { entry_values, looping: Some(looping), .. } = &mut self.frames[frame] else {
+            unreachable!("found above")
+        };
         looping.has_break |= op == Terminator::Break;
-        let (variables, counter) = (before.len(), looping.counter.filter(|_| op == Terminator::Continue));
-        let mut given = Values::new();
+        let (variables, counter) = (entry_values.len(), looping.counter.filter(|_| op == Terminator::Continue));
+        let mut operands = Values::new();
         if let Some(Counter { param, step, .. }) = counter {
-            given = self.emit(Pure::Add, &[param, step], &[self.program.ty(param)], &[]);
+            operands = self.emit(Pure::Add, &[param, step], &[self.program.ty(param)], &[]);
         }
-        given.extend(self.variable_values(variables));
-        self.exit(op, &given);
+        operands.extend(self.variable_values(variables));
+        self.exit(op, &operands);
     }
 
     // Variables.
@@ -349,9 +351,9 @@ impl State {
     #[track_caller]
     pub(super) fn variable(&mut self, value: ValueId) -> usize {
         self.reachable();
-        let home = self.innermost().block;
-        self.variables.push(Variable { value, home, name: None });
-        self.alive.push(self.variables.len() - 1);
+        let block = self.innermost().block;
+        self.variables.push(Variable { value, block, name: None });
+        self.in_scope.push(self.variables.len() - 1);
         self.variables.len() - 1
     }
 
@@ -372,8 +374,8 @@ impl State {
 
     #[track_caller]
     pub(super) fn get(&mut self, variable: usize) -> ValueId {
-        let Variable { value, home, .. } = self.variables[variable];
-        if !self.is_open(home) {
+        let Variable { value, block, .. } = self.variables[variable];
+        if !self.is_open(block) {
             self.misuse("this variable is out of scope: make it outside of the block that has ended");
         }
         value
@@ -400,6 +402,6 @@ impl State {
 
     /// Current values of the first `count` variables in scope.
     fn variable_values(&self, count: usize) -> Values {
-        self.alive[..count].iter().map(|&variable| self.variables[variable].value).collect()
+        self.in_scope[..count].iter().map(|&variable| self.variables[variable].value).collect()
     }
 }

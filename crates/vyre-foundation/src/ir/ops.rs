@@ -12,8 +12,8 @@
 //! * Integers wrap. Shift and rotate counts are taken modulo the width. `x / 0 = x`, `x % 0 = 0`, `MIN / -1 = MIN`,
 //!   `MIN % -1 = 0`.
 //! * `add`, `sub`, `mul`, `div`, `fma`, `sqrt` and conversions of floats are IEEE 754, rounded to nearest, ties to
-//!   even, never contracted or reassociated. The payload and sign of a NaN result are unspecified; where results are compared, all NaNs
-//!   are equal. Read as an integer (by `bitcast`, `pack_f16` or an access of another type), they may differ between devices.
+//!   even, never contracted or reassociated. The payload and sign of a NaN result are unspecified; where results are compared, all
+//!   NaNs are equal. Read as an integer (by `bitcast`, `pack_f16` or an access of another type), they may differ between devices.
 //! * `min` and `max` of floats prefer a number to a NaN and order −0 below +0, so they are commutative and associative, and a reduction
 //!   with them is independent of the order.
 //! * Comparisons with a NaN are false, except `ne`, which is true.

@@ -1,7 +1,7 @@
 //! Validator of programs, modules and pipelines.
 //!
-//! [`program`] checks every rule of the [fault table](crate::diagnostics::Fault) and reports the violations. Only a [`Validated`] program can
-//! be run, optimized or lowered, and *no later stage panics on a validated program*. In particular:
+//! [`program`] checks every rule of the [fault table](crate::diagnostics::Fault) and reports the violations. Only a [`Validated`] program
+//! can be run, optimized or lowered, and *no later stage panics on a validated program*. In particular:
 //!
 //! * ids are in range, each block and instruction has one parent, and each value links to its definition;
 //! * every block ends in exactly one terminator, whose operands match its target;

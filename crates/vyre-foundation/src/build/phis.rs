@@ -1,7 +1,8 @@
-//! Elimination of redundant phis, the last step of SSA construction (as of Braun et al.): of results of control flow and loop parameters.
+//! Elimination of redundant phis, the last step of SSA construction (as of Braun et al.).
 //!
-//! A join is redundant if it is dead, apart from uses by other dead joins, or if all its incoming values are one value in scope (or, around
-//! a loop, the join itself). Removing a join can make others redundant, so this runs to a fixed point.
+//! Results of control flow and loop parameters are phis. A phi is redundant if it is dead, apart from uses by other dead phis, or if all its
+//! incoming values are one value in scope (or, around a loop, the phi itself). Removing a phi can make others redundant, so this runs to a
+//! fixed point.
 
 use rustc_hash::FxHashMap;
 
@@ -10,65 +11,65 @@ use crate::ir::{BlockId, Control, InstId, Op, Program, Terminator, ValueId, Valu
 
 pub(super) fn remove_redundant(program: &mut Program) {
     let collector = Collector::of(program);
-    let joins: Vec<Join> = collector.groups.iter().flat_map(|group| group.joins(program)).collect();
+    let phis: Vec<Phi> = collector.groups.iter().flat_map(|group| group.phis(program)).collect();
 
-    let mut same: Same = SecondaryMap::with_capacity(program.values().len(), None);
+    let mut replacements: Replacements = SecondaryMap::with_capacity(program.values().len(), None);
     let mut changed = true;
     while std::mem::take(&mut changed) {
-        for join in &joins {
-            let given = join.given.iter().map(|&value| resolve(&same, value));
-            let mut others = given.filter(|&value| value != join.value);
-            if same[join.value].is_none()
+        for phi in &phis {
+            let incoming = phi.incoming.iter().map(|&value| resolve(&replacements, value));
+            let mut others = incoming.filter(|&value| value != phi.value);
+            if replacements[phi.value].is_none()
                 && let Some(value) = others.next()
                 && others.all(|other| other == value)
-                && collector.depths[value] < join.inside
+                && collector.depths[value] < phi.inside
             {
-                same[join.value] = Some(value);
+                replacements[phi.value] = Some(value);
                 changed = true;
             }
         }
     }
 
-    let used = used(program, &joins, &same);
+    let used = used(program, &phis, &replacements);
     for group in &collector.groups {
         let values = group.target.values(program).iter();
-        let kept: Vec<bool> = values.map(|&value| same[value].is_none() && used[value]).collect();
+        let kept: Vec<bool> = values.map(|&value| replacements[value].is_none() && used[value]).collect();
         match group.target {
             Target::Results(inst) => program.retain_results(inst, &kept),
             Target::Params(block) => program.retain_params(block, &kept),
         };
-        for &giver in &group.givers {
-            program.retain_operands(giver, &kept);
+        for &source in &group.sources {
+            program.retain_operands(source, &kept);
         }
     }
     for inst in reachable(program) {
         for operand in &mut program.inst_mut(inst).operands {
-            *operand = resolve(&same, *operand);
+            *operand = resolve(&replacements, *operand);
         }
     }
 }
 
 /// Replacement of each removed value.
-type Same = SecondaryMap<ValueId, Option<ValueId>>;
+type Replacements = SecondaryMap<ValueId, Option<ValueId>>;
 
-fn resolve(same: &Same, mut value: ValueId) -> ValueId {
-    while let Some(next) = same[value] {
+fn resolve(replacements: &Replacements, mut value: ValueId) -> ValueId {
+    while let Some(next) = replacements[value] {
         value = next;
     }
     value
 }
 
-struct Join {
+struct Phi {
     value: ValueId,
-    given: Values,
+    incoming: Values,
     inside: usize,
 }
 
-/// The joins of an instruction or block.
+/// The phis of an instruction or block.
 struct Group {
     target: Target,
     /// Instructions whose operands are the incoming values: `yield` or `break` of results, the loop and `continue` of parameters.
-    givers: Vec<InstId>,
+    sources: Vec<InstId>,
     /// Nesting depth of the joined blocks; values defined outside of them have a smaller depth.
     inside: usize,
 }
@@ -89,11 +90,11 @@ impl Target {
 }
 
 impl Group {
-    fn joins(&self, program: &Program) -> Vec<Join> {
+    fn phis(&self, program: &Program) -> Vec<Phi> {
         let values = self.target.values(program);
-        let given = |position| self.givers.iter().map(|&giver| program.inst(giver).operands[position]).collect();
-        let joins = values.iter().enumerate();
-        joins.map(|(position, &value)| Join { value, given: given(position), inside: self.inside }).collect()
+        let incoming = |position| self.sources.iter().map(|&source| program.inst(source).operands[position]).collect();
+        let phis = values.iter().enumerate();
+        phis.map(|(position, &value)| Phi { value, incoming: incoming(position), inside: self.inside }).collect()
     }
 }
 
@@ -122,20 +123,20 @@ impl Collector {
                 self.depths[result] = depth;
             }
             match (&inst.op, innermost) {
-                (Op::Terminator(Terminator::Break), Some(results)) => self.groups[results].givers.push(id),
-                (Op::Terminator(Terminator::Continue), Some(results)) => self.groups[results + 1].givers.push(id),
+                (Op::Terminator(Terminator::Break), Some(results)) => self.groups[results].sources.push(id),
+                (Op::Terminator(Terminator::Continue), Some(results)) => self.groups[results + 1].sources.push(id),
                 _ => {}
             }
             let mut innermost = innermost;
             if !inst.blocks.is_empty() {
                 let ends = inst.blocks.iter().filter_map(|&block| program.block(block).insts.last().copied());
                 let yields = ends.filter(|&end| program.inst(end).op == Terminator::Yield).collect();
-                self.groups.push(Group { target: Target::Results(id), givers: yields, inside: depth + 1 });
+                self.groups.push(Group { target: Target::Results(id), sources: yields, inside: depth + 1 });
             }
             if inst.op == Control::Loop {
                 innermost = Some(self.groups.len() - 1);
                 let target = Target::Params(inst.blocks[0]);
-                self.groups.push(Group { target, givers: vec![id], inside: depth + 1 });
+                self.groups.push(Group { target, sources: vec![id], inside: depth + 1 });
             }
             for &nested in &inst.blocks {
                 self.block(program, nested, depth + 1, innermost);
@@ -144,9 +145,9 @@ impl Collector {
     }
 }
 
-/// Live values: those with a use other than a join, and transitively the incoming values of live joins.
-fn used(program: &Program, joins: &[Join], same: &Same) -> SecondaryMap<ValueId, bool> {
-    let joins: FxHashMap<ValueId, &Join> = joins.iter().map(|join| (join.value, join)).collect();
+/// Live values: those with a use other than a phi, and transitively the incoming values of live phis.
+fn used(program: &Program, phis: &[Phi], replacements: &Replacements) -> SecondaryMap<ValueId, bool> {
+    let phis: FxHashMap<ValueId, &Phi> = phis.iter().map(|phi| (phi.value, phi)).collect();
     let mut used = SecondaryMap::with_capacity(program.values().len(), false);
     let mut pending = Vec::new();
     for inst in reachable(program) {
@@ -159,11 +160,11 @@ fn used(program: &Program, joins: &[Join], same: &Same) -> SecondaryMap<ValueId,
         }
     }
     while let Some(value) = pending.pop() {
-        let value = resolve(same, value);
+        let value = resolve(replacements, value);
         if !std::mem::replace(&mut used[value], true)
-            && let Some(join) = joins.get(&value)
+            && let Some(phi) = phis.get(&value)
         {
-            pending.extend(&join.given);
+            pending.extend(&phi.incoming);
         }
     }
     used
