@@ -710,17 +710,17 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The position of a workgroup in the grid.
+/// Workgroup id from the linear index in the grid.
 fn group_id(groups: [u32; 3], index: u32) -> [u32; 3] {
     let [x, y, _] = groups.map(|count| count.max(1));
     [index % x, index / x % y, index / x / y]
 }
 
-/// Where the mask is set, `start…` gets what is at `source…`.
+/// Copies the words at `source…` to `start…` where the mask is set.
 fn blend(words: &mut [u32], start: usize, source: usize, mask: &[u32]) {
     let lanes = mask.len();
     let Ok([to, from]) = words.get_disjoint_mut([start..start + lanes, source..source + lanes]) else {
-        // A value that keeps its place.
+        // Source and target are the same slot.
         return;
     };
     for ((to, from), mask) in to.iter_mut().zip(from).zip(mask) {

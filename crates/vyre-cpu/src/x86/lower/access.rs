@@ -173,7 +173,7 @@ impl Lower<'_> {
         let object = self.object(access);
         if object.private {
             self.load_private(id, object, index);
-        } else if !self.plan.shape.axes[index].meets(Axes::LANE) {
+        } else if !self.plan.shape.axes[index].intersects(Axes::LANE) {
             self.load_once(id, object, index);
         } else if self.plan.shape.is_linear(index) {
             self.load_run(id, object, index);
@@ -403,7 +403,7 @@ impl Lower<'_> {
         let literal = |value: ValueId| program.known(value).map(|literal| literal.bits);
         let linear = |value: ValueId| self.plan.shape.is_linear(value) && self.is_available(value);
         let fixed = |value: ValueId| {
-            !self.plan.shape.axes[value].meets(Axes::LANE.and(Axes::COLUMN)) && self.is_available(value)
+            !self.plan.shape.axes[value].intersects(Axes::LANE.union(Axes::COLUMN)) && self.is_available(value)
         };
         let multiple = |root: ValueId, stride: Option<u64>| {
             let stride = stride.filter(|stride| (4..=MAX_STRIDE).contains(stride) && linear(root))?;
@@ -597,7 +597,7 @@ impl Lower<'_> {
 
     fn load_private(&mut self, id: InstId, object: Object, index: ValueId) {
         let results = self.plan.program.inst(id).results.clone();
-        let regs = if self.plan.shape.axes[index].meets(Axes::LANE) {
+        let regs = if self.plan.shape.axes[index].intersects(Axes::LANE) {
             self.gather_all(id, object, index)
         } else {
             let mut regs: SmallVec<[Regs; 4]> = smallvec![Regs::new(); results.len()];
@@ -642,7 +642,7 @@ impl Lower<'_> {
             for &value in values {
                 regs.extend(self.halves(value, pack).into_iter().map(|reg| self.emit.as_stored(declared, reg)));
             }
-            if self.plan.shape.axes[index].meets(Axes::LANE) {
+            if self.plan.shape.axes[index].intersects(Axes::LANE) {
                 self.scatter_by_runtime(object, index, pack, &regs);
             } else {
                 self.store_private_run(id, object, index, pack, &regs);
@@ -693,8 +693,8 @@ impl Lower<'_> {
             self.store_private(id, object, index, &values);
             return;
         }
-        let axes = inst.operands.iter().fold(Axes::NONE, |all, &operand| all.and(self.plan.shape.axes[operand]));
-        if !axes.meets(Axes::LANE) {
+        let axes = inst.operands.iter().fold(Axes::NONE, |all, &operand| all.union(self.plan.shape.axes[operand]));
+        if !axes.intersects(Axes::LANE) {
             for pack in self.plan.shape.tile.packs_of(axes) {
                 self.store_once(id, object, axes, pack);
             }
@@ -749,7 +749,7 @@ impl Lower<'_> {
             self.scatter_all(id, object, index, &[value]);
             return;
         }
-        let axes = self.plan.shape.axes[index].and(self.plan.shape.axes[value]);
+        let axes = self.plan.shape.axes[index].union(self.plan.shape.axes[value]);
         // Operands are materialized before the branch, so that they dominate both paths.
         for pack in tile.packs_of(axes) {
             self.vector(value, pack, 0);
@@ -810,7 +810,7 @@ impl Lower<'_> {
 
     /// Masked store to consecutive elements, of the active lanes in bounds.
     fn store_run_lanes(&mut self, id: InstId, object: Object, index: ValueId, value: ValueId) {
-        let axes = self.plan.shape.axes[index].and(self.plan.shape.axes[value]);
+        let axes = self.plan.shape.axes[index].union(self.plan.shape.axes[value]);
         let firsts = self.signed_bases(index);
         let bound = self.bound(id, object, 0);
         for pack in self.plan.shape.tile.packs_of(axes) {
@@ -873,13 +873,13 @@ impl Lower<'_> {
         let indices = self.vector(index, pack, 0);
         services::pass_vectors(&mut self.emit, &[indices], 0);
         for (number, &value) in values.iter().enumerate() {
-            if self.plan.shape.axes[value].meets(Axes::LANE) {
+            if self.plan.shape.axes[value].intersects(Axes::LANE) {
                 self.pass(value, pack, 1 + number);
             }
         }
         let scalars: SmallVec<[Option<Reg>; 4]> = values
             .iter()
-            .map(|&value| (!self.plan.shape.axes[value].meets(Axes::LANE)).then(|| self.scalar(value, pack)))
+            .map(|&value| (!self.plan.shape.axes[value].intersects(Axes::LANE)).then(|| self.scalar(value, pack)))
             .collect();
         // Branches to `outside`, if given, when an element is out of bounds.
         let store = |emit: &mut Emit, lane: Lane, outside: Option<BlockId>| {

@@ -490,7 +490,7 @@ impl Emit {
 
     /// Appends the registers of one copy of a value that was computed in lanes.
     pub(super) fn extend_by_lanes(&mut self, regs: &mut Regs, axes: Axes, ty: Type, lanes: &[Reg]) {
-        if axes.meets(Axes::LANE) {
+        if axes.intersects(Axes::LANE) {
             regs.extend_from_slice(lanes);
         } else if ty.is_float() {
             regs.push(lanes[0]);

@@ -71,7 +71,7 @@ impl Lower<'_> {
         let (code, width) = if of_64 { (wide, Width::Qword) } else { (narrow, Width::Dword) };
         let (index, value) = (inst.operands[0], inst.operands[1]);
         let axes = self.plan.shape.axes[index];
-        if !axes.meets(Axes::LANE) {
+        if !axes.intersects(Axes::LANE) {
             // Uniform address: the lanes are reduced first, or only counted if their operands are equal.
             let count = axes.is_uniform() && self.plan.shape.axes[value].is_uniform() && combining == Combiner::Add;
             if of_64 && !count {
@@ -100,7 +100,7 @@ impl Lower<'_> {
             return false;
         }
         let tile = self.plan.shape.tile;
-        let fixed = !self.plan.shape.axes[value].meets(Axes::LANE);
+        let fixed = !self.plan.shape.axes[value].intersects(Axes::LANE);
         let bound = self.bound(id, object, 0);
         for pack in 0..tile.packs() as usize {
             let scope = self.values.enter_scope();
@@ -167,7 +167,7 @@ impl Lower<'_> {
         services::pass_vectors(&mut self.emit, &[indices], 0);
         let mut scalars: SmallVec<[Option<Reg>; 2]> = SmallVec::new();
         for (number, &operand) in operands.iter().enumerate() {
-            let fixed = !self.plan.shape.axes[operand].meets(Axes::LANE);
+            let fixed = !self.plan.shape.axes[operand].intersects(Axes::LANE);
             scalars.push(fixed.then(|| self.scalar(operand, pack)));
             if !fixed {
                 self.pass(operand, pack, 1 + number);

@@ -107,8 +107,8 @@ impl Lower<'_> {
         let program = self.plan.program;
         let insts = &program.block(block).insts;
         let last = *insts.last().expect("a block ends");
-        let goes_on = self.insts(&insts[..insts.len() - 1]);
-        if !goes_on {
+        let may_continue = self.insts(&insts[..insts.len() - 1]);
+        if !may_continue {
             return None;
         }
         if program.inst(last).op == Terminator::Yield {
@@ -123,7 +123,7 @@ impl Lower<'_> {
         let program = self.plan.program;
         let inst = program.inst(id);
         let outer = std::mem::replace(&mut self.emit.origin, origin(id));
-        let mut goes_on = !inst.op.is_terminator();
+        let mut may_continue = !inst.op.is_terminator();
         match &inst.op {
             Op::Pure(op) => self.compute(id, *op),
             Op::PerInvocation(op) => self.per_invocation(id, *op),
@@ -137,10 +137,10 @@ impl Lower<'_> {
             Op::Broadcast => self.broadcast_in_tile(id),
             Op::Subgroup(op) => self.subgroup(id, *op),
             Op::Print(format) => self.print(id, format),
-            Op::Control(Control::If) => goes_on = self.branch(id),
-            Op::Control(Control::Switch(cases)) => goes_on = self.switch(id, cases),
-            Op::Control(Control::Region(_)) => goes_on = self.converged(id, inst.blocks[0]),
-            Op::Control(Control::Loop) => goes_on = self.loop_inst(id),
+            Op::Control(Control::If) => may_continue = self.branch(id),
+            Op::Control(Control::Switch(cases)) => may_continue = self.switch(id, cases),
+            Op::Control(Control::Region(_)) => may_continue = self.converged(id, inst.blocks[0]),
+            Op::Control(Control::Loop) => may_continue = self.loop_inst(id),
             // The owner of the block reads the operands.
             Op::Terminator(Terminator::Yield) => {}
             Op::Terminator(Terminator::Break) => self.leave_loop(id),
@@ -152,7 +152,7 @@ impl Lower<'_> {
             }
         }
         self.emit.origin = outer;
-        goes_on
+        may_continue
     }
 
     /// Operands that an arm yields as the results of an instruction; zeros if no lane reaches its end.
@@ -251,15 +251,15 @@ impl Lower<'_> {
         let results = &self.plan.program.inst(id).results;
         let before = self.state.clone();
         let mut arrivals = Vec::new();
-        let mut goes_on = false;
+        let mut may_continue = false;
         for (number, &start) in starts.iter().enumerate() {
             self.emit.at = start;
             self.state = before.clone();
             let scope = self.values.enter_scope();
-            goes_on |= way(self, number);
+            may_continue |= way(self, number);
             if self.emit.is_open() {
-                let brings = results.iter().flat_map(|&result| self.regs_as(result, result)).collect();
-                arrivals.push(self.state.arrival(&self.emit, brings));
+                let passed = results.iter().flat_map(|&result| self.regs_as(result, result)).collect();
+                arrivals.push(self.state.arrival(&self.emit, passed));
             }
             self.values.leave_scope(scope);
         }
@@ -268,7 +268,7 @@ impl Lower<'_> {
         }
         let regs = self.state.join(&mut self.emit, self.plan.shape.tile, arrivals);
         self.define_all(results, &regs);
-        goes_on
+        may_continue
     }
 
     /// Emits a block of an instruction without a mask of its own, and defines the results.
@@ -302,12 +302,12 @@ impl Lower<'_> {
         self.loops.enter_arm();
         let end = self.block(block);
         self.loops.leave_arm();
-        let brings = self.yielded(id, end);
-        arrivals.push(self.state.arrival(&self.emit, brings));
+        let passed = self.yielded(id, end);
+        arrivals.push(self.state.arrival(&self.emit, passed));
         self.values.leave_scope(scope);
-        let brings = self.state.join(&mut self.emit, self.plan.shape.tile, arrivals);
+        let passed = self.state.join(&mut self.emit, self.plan.shape.tile, arrivals);
         let packs = self.state.mask.clone().expect("an arm has a mask").packs;
-        (end, brings, packs)
+        (end, passed, packs)
     }
 
     fn divergent_if(&mut self, id: InstId) -> bool {
@@ -331,16 +331,17 @@ impl Lower<'_> {
             self.state.mask.clone_from(&entry);
             arms.push(self.arm(id, block, packs.clone()));
         }
-        let all_go_on = arms.iter().zip(masks).all(|((_, _, left), packs)| left == packs);
-        let goes_on = arms.iter().any(|(end, ..)| end.is_some());
-        self.state.mask = if all_go_on {
+        let no_lane_left = arms.iter().zip(masks).all(|((_, _, left), packs)| left == packs);
+        let may_continue = arms.iter().any(|(end, ..)| end.is_some());
+        self.state.mask = if no_lane_left {
             entry
         } else {
             // An arm that never yields leaves no active lanes.
             let empty = |(end, block): (Option<InstId>, BlockId)| end.is_none() && !self.plan.may_leave_inside(block);
-            let lefts = arms.iter().zip(&inst.blocks).filter(|((end, ..), block)| !goes_on || !empty((*end, **block)));
-            let lefts: Vec<Regs> = lefts.map(|((_, _, left), _)| left.clone()).collect();
-            let packs = lefts
+            let remaining_masks =
+                arms.iter().zip(&inst.blocks).filter(|((end, ..), block)| !may_continue || !empty((*end, **block)));
+            let remaining_masks: Vec<Regs> = remaining_masks.map(|((_, _, left), _)| left.clone()).collect();
+            let packs = remaining_masks
                 .into_iter()
                 .reduce(|all, left| masks::union(&mut self.emit, &all, &left))
                 .expect("there are arms");
@@ -349,8 +350,8 @@ impl Lower<'_> {
         let mut regs = Regs::new();
         for (number, (&result, range)) in inst.results.iter().zip(self.plan.register_ranges(&inst.results)).enumerate()
         {
-            let ends = arms.iter().zip(masks).filter_map(|((end, brings, _), packs)| {
-                Some((program.inst((*end)?).operands[number], packs, &brings[range.clone()]))
+            let ends = arms.iter().zip(masks).filter_map(|((end, passed, _), packs)| {
+                Some((program.inst((*end)?).operands[number], packs, &passed[range.clone()]))
             });
             let ends: Vec<_> = ends.collect();
             regs.extend(match ends.split_last() {
@@ -368,10 +369,10 @@ impl Lower<'_> {
             });
         }
         self.define_all(&inst.results, &regs);
-        if !all_go_on {
+        if !no_lane_left {
             self.leave_if_none_active();
         }
-        self.emit.is_open() && goes_on
+        self.emit.is_open() && may_continue
     }
 
     /// Emits code for the case that all masks are empty, which leaves the tile or the loop.
@@ -514,7 +515,7 @@ impl Lower<'_> {
         // The linear operand may be on either side.
         let (relation, a, b) = if self.plan.shape.is_linear(a) { (relation, a, b) } else { (relation.swapped(), b, a) };
         let fixed = self.plan.shape.axes[b].is_uniform();
-        if !self.plan.shape.is_linear(a) || !fixed || self.plan.shape.axes[a].meets(Axes::ROW) && tile.rows > 1 {
+        if !self.plan.shape.is_linear(a) || !fixed || self.plan.shape.axes[a].intersects(Axes::ROW) && tile.rows > 1 {
             return None;
         }
         let signed = self.plan.program.ty(a) == Type::I32;
@@ -758,8 +759,8 @@ impl Lower<'_> {
         let away = self.emit.block(true);
         self.require_all(program.inst(insts[test]).operands[0], !leaves_when, away);
         self.emit.origin = origin(insts[test]);
-        let goes_on = self.converged(insts[test], stays) && self.insts(&insts[test + 1..]);
-        debug_assert!(!goes_on && !self.emit.is_open(), "a body ends by leaving or continuing");
+        let may_continue = self.converged(insts[test], stays) && self.insts(&insts[test + 1..]);
+        debug_assert!(!may_continue && !self.emit.is_open(), "a body ends by leaving or continuing");
         self.values.leave_scope(scope);
         self.loops.enclosing.pop();
         self.accesses.starts = outer_starts;

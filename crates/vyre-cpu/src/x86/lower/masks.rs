@@ -30,7 +30,7 @@ pub(super) struct State {
 pub(super) struct Arrival {
     block: BlockId,
     state: State,
-    brings: Regs,
+    passed: Regs,
 }
 
 impl State {
@@ -91,8 +91,8 @@ impl State {
     }
 
     /// The current path as a predecessor of a join, with the registers it passes.
-    pub(super) fn arrival(&self, emit: &Emit, brings: Regs) -> Arrival {
-        Arrival { block: emit.at, state: self.clone(), brings }
+    pub(super) fn arrival(&self, emit: &Emit, passed: Regs) -> Arrival {
+        Arrival { block: emit.at, state: self.clone(), passed }
     }
 
     /// Joins paths in a new block, with parameters for values that differ. Returns the registers they pass.
@@ -101,7 +101,7 @@ impl State {
             let only = arrivals.pop().expect("there is one");
             emit.at = only.block;
             *self = only.state;
-            return only.brings;
+            return only.passed;
         }
         let masked = arrivals.iter().any(|arrival| arrival.state.mask.is_some());
         let maybe_empty =
@@ -109,7 +109,7 @@ impl State {
         let mut lists: Vec<(BlockId, Regs)> = Vec::new();
         for arrival in &arrivals {
             emit.at = arrival.block;
-            let mut list = arrival.brings.clone();
+            let mut list = arrival.passed.clone();
             list.extend_from_slice(&arrival.state.variables);
             if masked {
                 list.extend(arrival.state.active_packs(emit, tile));
@@ -132,10 +132,10 @@ impl State {
             emit.jump(join, &arguments);
         }
         emit.at = join;
-        let (brings, variables) = (arrivals[0].brings.len(), arrivals[0].state.variables.len());
-        self.variables = Regs::from_slice(&merged[brings..brings + variables]);
-        self.mask = masked.then(|| Mask { packs: Regs::from_slice(&merged[brings + variables..]), maybe_empty });
-        merged.truncate(brings);
+        let (passed, variables) = (arrivals[0].passed.len(), arrivals[0].state.variables.len());
+        self.variables = Regs::from_slice(&merged[passed..passed + variables]);
+        self.mask = masked.then(|| Mask { packs: Regs::from_slice(&merged[passed + variables..]), maybe_empty });
+        merged.truncate(passed);
         merged
     }
 }
@@ -167,7 +167,7 @@ pub(super) fn select_lanes(
         // All lanes at this point have the same value.
         return Regs::from_slice(new);
     }
-    let halves = if ty.bits() == 64 && axes.meets(Axes::LANE) { 2 } else { 1 };
+    let halves = if ty.bits() == 64 && axes.intersects(Axes::LANE) { 2 } else { 1 };
     let own = tile.copies(axes) * halves;
     let mut chosen = Regs::new();
     for position in 0..own {
@@ -177,7 +177,7 @@ pub(super) fn select_lanes(
             chosen.push(new);
             continue;
         }
-        chosen.push(if !axes.meets(Axes::LANE) {
+        chosen.push(if !axes.intersects(Axes::LANE) {
             // Uniform in some packs: any active lane of them selects `new`.
             let of_copy: Regs =
                 (0..masks.len()).filter(|&pack| tile.copy(axes, pack) == copy).map(|pack| masks[pack]).collect();

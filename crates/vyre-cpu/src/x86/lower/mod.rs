@@ -258,7 +258,7 @@ impl Lower<'_> {
         let ty = self.plan.program.ty(to);
         let mut regs = Regs::new();
         for pack in tile.packs_of(axes) {
-            if !axes.meets(Axes::LANE) {
+            if !axes.intersects(Axes::LANE) {
                 regs.push(if ty.is_float() { self.vector(from, pack, 0) } else { self.scalar(from, pack) });
             } else if ty == Type::Bool {
                 regs.push(self.mask(from, pack));

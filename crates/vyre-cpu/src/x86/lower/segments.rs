@@ -623,7 +623,7 @@ impl Lower<'_> {
     /// Value of the first lane of a tile, as a uniform value.
     pub(super) fn first_of_tile(&mut self, from: ValueId, to: ValueId) -> Regs {
         let class = self.plan.shape.classes(self.plan.program, to)[0];
-        if !self.plan.shape.axes[from].meets(Axes::LANE) {
+        if !self.plan.shape.axes[from].intersects(Axes::LANE) {
             return Regs::from_slice(&self.regs_as(to, from)[..1]);
         }
         let of_64 = self.plan.program.ty(from).bits() == 64;

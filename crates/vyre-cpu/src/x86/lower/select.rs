@@ -49,7 +49,7 @@ impl Lower<'_> {
         let result = inst.results[0];
         let (axes, ty, class) = (self.plan.shape.axes[result], program.ty(result), program.class(inst));
         let tile = self.plan.shape.tile;
-        let in_lanes = axes.meets(Axes::LANE);
+        let in_lanes = axes.intersects(Axes::LANE);
         let mut regs = Regs::new();
         for pack in tile.packs_of(axes) {
             if !in_lanes && let Some(reg) = self.compute_scalar(op, class, ty, &inst.operands, pack) {
@@ -444,7 +444,7 @@ impl Lower<'_> {
                     let table = self.emit.load(table);
                     return Some(self.emit.lookup(table, index));
                 }
-                let uniform = words.iter().all(|&word| !self.plan.shape.axes[word].meets(Axes::LANE));
+                let uniform = words.iter().all(|&word| !self.plan.shape.axes[word].intersects(Axes::LANE));
                 let words = words.map(|word| self.vector(word, p.pack, 0));
                 if uniform { self.emit.lookup_in_one(words, index) } else { self.emit.lookup_in_each(words, index) }
             }

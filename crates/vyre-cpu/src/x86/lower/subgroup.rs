@@ -50,8 +50,8 @@ impl Lower<'_> {
             Exchange::Combine(combiner, Combined::All) if let Some(vote) = self.vote_of(id, combiner) => {
                 self.vote(id, vote);
             }
-            Exchange::Combine(combiner, whose) => {
-                self.exchange(id, op, |this, ty, lanes, pack| this.reduce_or_scan(combiner, whose, ty, lanes, pack));
+            Exchange::Combine(combiner, range) => {
+                self.exchange(id, op, |this, ty, lanes, pack| this.reduce_or_scan(combiner, range, ty, lanes, pack));
             }
         }
     }
@@ -90,12 +90,12 @@ impl Lower<'_> {
         for pack in tile.packs_of(axes) {
             let mask = self.kept(inst.operands[0], pack);
             let bits = self.emit.mask_bits(mask);
-            words.push(if axes.meets(Axes::LANE) { self.emit.broadcast(bits, false) } else { bits });
+            words.push(if axes.intersects(Axes::LANE) { self.emit.broadcast(bits, false) } else { bits });
         }
         self.define(inst.results[0], &words);
         // A subgroup has at most 32 lanes, so the other words are 0.
         for &rest in &inst.results[1..] {
-            let zero = if axes.meets(Axes::LANE) { self.emit.zero() } else { self.emit.immediate(0) };
+            let zero = if axes.intersects(Axes::LANE) { self.emit.zero() } else { self.emit.immediate(0) };
             self.define(rest, &SmallVec::<[Reg; 4]>::from_elem(zero, words.len()));
         }
     }
@@ -158,7 +158,7 @@ impl Lower<'_> {
     /// The vote that a reduction of bools is equivalent to, if its result is a scalar.
     fn vote_of(&self, id: InstId, op: Combiner) -> Option<Vote> {
         let result = self.plan.program.inst(id).results[0];
-        let in_scalar = !self.plan.shape.axes[result].meets(Axes::LANE);
+        let in_scalar = !self.plan.shape.axes[result].intersects(Axes::LANE);
         op.vote().filter(|_| self.plan.program.ty(result) == Type::Bool && in_scalar)
     }
 
@@ -211,12 +211,12 @@ impl Lower<'_> {
             let kept = self.kept(keep, pack);
             let bits = self.emit.mask_bits(kept);
             let count = self.emit.s1(Code::Popcnt_r32_rm32, Width::Dword, bits);
-            counts.push(if axes.meets(Axes::LANE) { self.emit.broadcast(count, false) } else { count });
+            counts.push(if axes.intersects(Axes::LANE) { self.emit.broadcast(count, false) } else { count });
         }
         self.define(count, &counts);
     }
 
-    /// Lanes of a pack that are present and whose predicate is true.
+    /// Lanes of a pack that are present and range predicate is true.
     fn kept(&mut self, keep: ValueId, pack: usize) -> Reg {
         let keep = self.mask(keep, pack);
         match self.present(pack) {
@@ -225,9 +225,9 @@ impl Lower<'_> {
         }
     }
 
-    fn reduce_or_scan(&mut self, op: Combiner, whose: Combined, ty: Type, lanes: Reg, pack: usize) -> Reg {
+    fn reduce_or_scan(&mut self, op: Combiner, range: Combined, ty: Type, lanes: Reg, pack: usize) -> Reg {
         let mut sums = self.present_or_identity(op, ty, lanes, pack);
-        if whose == Combined::All {
+        if range == Combined::All {
             return self.emit.reduce_lanes(op, ty, sums);
         }
         let nothing = identity(op, ty);
@@ -238,7 +238,7 @@ impl Lower<'_> {
             distance *= 2;
         }
         let first = if op == Combiner::Add { 0 } else { nothing };
-        if whose == Combined::Exclusive { self.emit.shift_up(sums, 1, first) } else { sums }
+        if range == Combined::Exclusive { self.emit.shift_up(sums, 1, first) } else { sums }
     }
 
     /// Reduction of the active lanes of a 32-bit value, over all packs that share a copy.

@@ -101,7 +101,7 @@ impl Values {
             return emit.immediate(literal.bits);
         }
         let held = self.get(value);
-        debug_assert!(!held.axes.meets(Axes::LANE), "a scalar is the same in all lanes");
+        debug_assert!(!held.axes.intersects(Axes::LANE), "a scalar is the same in all lanes");
         let reg = held.regs[plan.shape.tile.copy(held.axes, pack)];
         match emit.class(reg) {
             Class::Scalar => reg,
@@ -120,7 +120,7 @@ impl Values {
         }
         let held = self.get(value);
         let copy = plan.shape.tile.copy(held.axes, pack);
-        if held.axes.meets(Axes::LANE) {
+        if held.axes.intersects(Axes::LANE) {
             return held.regs[if of_64 { 2 * copy + half } else { copy }];
         }
         let reg = held.regs[copy];
@@ -143,7 +143,7 @@ impl Values {
             return emit.mask_constant(literal.bits != 0);
         }
         let held = self.get(value);
-        if held.axes.meets(Axes::LANE) {
+        if held.axes.intersects(Axes::LANE) {
             return held.regs[plan.shape.tile.copy(held.axes, pack)];
         }
         let vector = self.vector(emit, plan, value, pack, 0);

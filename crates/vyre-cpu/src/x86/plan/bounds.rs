@@ -144,7 +144,7 @@ impl Prechecks {
             let (Op::Load(access) | Op::Store(access)) = inst.op else { continue };
             let Some(&index) = inst.operands.first() else { continue };
             let is_linear = shape.is_linear(index);
-            if shape.axes[index].meets(Axes::LANE) && !is_linear
+            if shape.axes[index].intersects(Axes::LANE) && !is_linear
                 || program.memory(access.memory).space == Space::Private
             {
                 continue;

@@ -12,7 +12,7 @@ use crate::x86::machine::Class;
 impl Shape {
     /// Returns whether a divergent value increases by one from lane to lane of a row.
     pub(crate) fn is_linear(&self, value: ValueId) -> bool {
-        self.linear[value] && self.axes[value].meets(Axes::LANE)
+        self.linear[value] && self.axes[value].intersects(Axes::LANE)
     }
 
     /// Register classes of the copies of a value, in order; for a linear value followed by those of its rows' first
@@ -21,7 +21,7 @@ impl Shape {
         let (axes, ty) = (self.axes[value], program.ty(value));
         let copies = self.tile.copies(axes);
         let mut classes: SmallVec<[Class; 4]> = SmallVec::new();
-        if axes.meets(Axes::LANE) {
+        if axes.intersects(Axes::LANE) {
             let class = if ty == Type::Bool && self.tile.is_wide() { Class::Mask } else { Class::Vector };
             let halves = if ty.bits() == 64 { 2 } else { 1 };
             classes.extend(std::iter::repeat_n(class, copies * halves));

@@ -31,11 +31,11 @@ impl Axes {
     /// All axes.
     pub(crate) const ALL: Axes = Axes(31);
 
-    pub(crate) const fn and(self, other: Axes) -> Axes {
+    pub(crate) const fn union(self, other: Axes) -> Axes {
         Axes(self.0 | other.0)
     }
 
-    pub(crate) const fn meets(self, other: Axes) -> bool {
+    pub(crate) const fn intersects(self, other: Axes) -> bool {
         self.0 & other.0 != 0
     }
 
@@ -115,20 +115,20 @@ impl Tile {
 
     /// Number of rows between which a value differs.
     pub(crate) fn rows_of(&self, axes: Axes) -> usize {
-        if axes.meets(Axes::ROW) { self.rows as usize } else { 1 }
+        if axes.intersects(Axes::ROW) { self.rows as usize } else { 1 }
     }
 
     /// Number of copies of a value.
     pub(crate) fn copies(&self, axes: Axes) -> usize {
-        let columns = if axes.meets(Axes::COLUMN) { self.columns } else { 1 };
-        let rows = if axes.meets(Axes::ROW) { self.rows } else { 1 };
+        let columns = if axes.intersects(Axes::COLUMN) { self.columns } else { 1 };
+        let rows = if axes.intersects(Axes::ROW) { self.rows } else { 1 };
         (columns * rows) as usize
     }
 
     /// Copy of a value that a pack uses.
     pub(crate) fn copy(&self, axes: Axes, pack: usize) -> usize {
         let (row, column) = (pack / self.columns as usize, pack % self.columns as usize);
-        match (axes.meets(Axes::ROW), axes.meets(Axes::COLUMN)) {
+        match (axes.intersects(Axes::ROW), axes.intersects(Axes::COLUMN)) {
             (true, true) => pack,
             (true, false) => row,
             (false, true) => column,
@@ -138,7 +138,7 @@ impl Tile {
 
     /// First pack that uses each copy of a value.
     pub(crate) fn packs_of(&self, axes: Axes) -> impl Iterator<Item = usize> + use<> {
-        let by_row = axes.meets(Axes::ROW) && !axes.meets(Axes::COLUMN);
+        let by_row = axes.intersects(Axes::ROW) && !axes.intersects(Axes::COLUMN);
         (0..self.copies(axes)).map({
             let columns = self.columns as usize;
             move |copy| if by_row { copy * columns } else { copy }
@@ -217,7 +217,7 @@ impl Domain for Lanes<'_> {
     const UNIFORM: Fact = Fact { axes: Axes::NONE, linear: true };
 
     fn join(a: Fact, b: Fact) -> Fact {
-        Fact { axes: a.axes.and(b.axes), linear: a.linear && b.linear }
+        Fact { axes: a.axes.union(b.axes), linear: a.linear && b.linear }
     }
 
     fn initial(&self, value: ValueId) -> Fact {
@@ -233,7 +233,7 @@ impl Domain for Lanes<'_> {
         let inst = self.program.inst(id);
         let axes = match inst.op.is_collective() {
             true => self.axes_of_collective(facts, inst, result),
-            false => Self::operands(facts, &inst.operands).axes.and(self.own_axes(&inst.op)),
+            false => Self::operands(facts, &inst.operands).axes.union(self.own_axes(&inst.op)),
         };
         let axes = if self.tile.columns == 1 { axes.without(Axes::COLUMN) } else { axes };
         let axes = if self.tile.rows == 1 { axes.without(Axes::ROW) } else { axes };
@@ -254,8 +254,8 @@ impl Lanes<'_> {
     fn own_axes(&self, op: &Op) -> Axes {
         let tile = self.tile;
         let size = self.program.workgroup_size();
-        let rest = Axes::TILE.and(Axes::GROUP);
-        let run = Axes::LANE.and(Axes::COLUMN).and(rest);
+        let rest = Axes::TILE.union(Axes::GROUP);
+        let run = Axes::LANE.union(Axes::COLUMN).union(rest);
         match op {
             Op::Pure(_) | Op::Print(_) | Op::Control(_) | Op::Terminator(_) => Axes::NONE,
             Op::PerGroup(op) => match op {
@@ -273,12 +273,12 @@ impl Lanes<'_> {
                 (Layout::Linear | Layout::Merged, _) => run,
                 (Layout::Rows, PerInvocation::LocalId(Axis::X) | PerInvocation::GlobalId(Axis::X)) => run,
                 (Layout::Rows, PerInvocation::LocalId(Axis::Y) | PerInvocation::GlobalId(Axis::Y)) => {
-                    Axes::ROW.and(rest)
+                    Axes::ROW.union(rest)
                 }
                 (Layout::Rows, PerInvocation::LocalId(Axis::Z) | PerInvocation::GlobalId(Axis::Z)) => rest,
                 (Layout::Rows, PerInvocation::SubgroupLane) => Axes::LANE,
-                (Layout::Rows, PerInvocation::SubgroupId) => Axes::COLUMN.and(Axes::ROW).and(Axes::TILE),
-                (Layout::Rows, PerInvocation::GlobalIndex | PerInvocation::LocalIndex) => run.and(Axes::ROW),
+                (Layout::Rows, PerInvocation::SubgroupId) => Axes::COLUMN.union(Axes::ROW).union(Axes::TILE),
+                (Layout::Rows, PerInvocation::GlobalIndex | PerInvocation::LocalIndex) => run.union(Axes::ROW),
             },
             Op::Load(MemOperand { memory, .. }) | Op::Store(MemOperand { memory, .. }) => {
                 match self.program.memory(*memory).space {
@@ -301,13 +301,13 @@ impl Lanes<'_> {
         if !self.whole_subgroups {
             return Axes::ALL;
         }
-        let operands = inst.operands.iter().fold(Axes::NONE, |all, &operand| all.and(across(operand)));
+        let operands = inst.operands.iter().fold(Axes::NONE, |all, &operand| all.union(across(operand)));
         match op.exchange() {
-            Exchange::Shuffle(ShuffleMode::Lane) => across(inst.operands[0]).and(facts.value(inst.operands[1]).axes),
+            Exchange::Shuffle(ShuffleMode::Lane) => across(inst.operands[0]).union(facts.value(inst.operands[1]).axes),
             Exchange::Compact if result == 1 => across(inst.operands[1]),
             Exchange::Shuffle(_)
             | Exchange::Compact
-            | Exchange::Combine(_, Combined::Inclusive | Combined::Exclusive) => operands.and(Axes::LANE),
+            | Exchange::Combine(_, Combined::Inclusive | Combined::Exclusive) => operands.union(Axes::LANE),
             Exchange::Ballot | Exchange::First | Exchange::Combine(_, Combined::All) => operands,
         }
     }
@@ -319,7 +319,7 @@ impl Lanes<'_> {
         let layout = self.tile.layout;
         let linear = |value: ValueId| facts.value(value).linear;
         // Equal in all packs of a row.
-        let fixed = |value: ValueId| !facts.value(value).axes.meets(Axes::LANE.and(Axes::COLUMN));
+        let fixed = |value: ValueId| !facts.value(value).axes.intersects(Axes::LANE.union(Axes::COLUMN));
         match (&inst.op, inst.operands.as_slice()) {
             (Op::PerInvocation(PerInvocation::GlobalIndex), _) => true,
             (Op::PerInvocation(PerInvocation::LocalIndex), _) => layout != Layout::Merged,

@@ -53,7 +53,7 @@ pub(super) fn choose(program: &Program, level: Level) -> Tile {
     let splits = Splits { before: &is_barrier, rematerialized: &|_| false };
     let liveness = Liveness::split(program, Storage::Registers, splits);
     let in_vectors = program.values().keys().map(|value| {
-        let is_vector = shape.axes[value].meets(Axes::LANE) || program.ty(value).is_float();
+        let is_vector = shape.axes[value].intersects(Axes::LANE) || program.ty(value).is_float();
         is_vector && !shape.linear[value] && !compares_run(program, &shape, value)
     });
     let in_vectors: SecondaryMap<ValueId, bool> = in_vectors.collect();
@@ -97,7 +97,7 @@ fn instructions_of(program: &Program, shape: &Shape, tile: &Tile, block: BlockId
             Some(&result) => copies(program, shape, tile, result) as f64,
             None if inst.op.kind() == Kind::Control => 0.0,
             None => {
-                let axes = inst.operands.iter().fold(Axes::NONE, |axes, &value| axes.and(shape.axes[value]));
+                let axes = inst.operands.iter().fold(Axes::NONE, |axes, &value| axes.union(shape.axes[value]));
                 tile.copies(axes) as f64
             }
         };
@@ -112,9 +112,9 @@ fn instructions_of(program: &Program, shape: &Shape, tile: &Tile, block: BlockId
 
 fn copies(program: &Program, shape: &Shape, tile: &Tile, value: ValueId) -> usize {
     let axes = shape.axes[value];
-    let halves = if program.ty(value).bits() == 64 && axes.meets(Axes::LANE) { 2 } else { 1 };
+    let halves = if program.ty(value).bits() == 64 && axes.intersects(Axes::LANE) { 2 } else { 1 };
     // Of linear values, mostly only the first lanes are computed.
-    if shape.linear[value] && axes.meets(Axes::LANE) { tile.rows_of(axes) } else { tile.copies(axes) * halves }
+    if shape.linear[value] && axes.intersects(Axes::LANE) { tile.rows_of(axes) } else { tile.copies(axes) * halves }
 }
 
 /// Returns whether a bool compares a linear value: it is rarely needed as a mask.
@@ -122,6 +122,6 @@ fn compares_run(program: &Program, shape: &Shape, value: ValueId) -> bool {
     let Def::Result(id, 0) = program.def(value) else { return false };
     program.ty(value) == Type::Bool
         && program.inst(id).operands.iter().any(|&operand| {
-            shape.linear[operand] && shape.axes[operand].meets(Axes::LANE) || compares_run(program, shape, operand)
+            shape.linear[operand] && shape.axes[operand].intersects(Axes::LANE) || compares_run(program, shape, operand)
         })
 }
