@@ -1,5 +1,4 @@
-//! Megakernels when something goes wrong in the middle: devices that are lost or short of memory, items that do not end, and settings that
-//! nobody would choose.
+//! Fault injection into megakernels: device loss, out-of-memory, items that do not terminate, and extreme configurations.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
@@ -23,7 +22,7 @@ const ACCUMULATE: u32 = 4;
 const SCAN: u32 = 5;
 const SPIN: u32 = 8;
 const FIND: u32 = 9;
-/// Much longer than a worker that is done soon waits for a processor on a busy machine, and much shorter than 2³² trips take.
+/// Far above scheduling delays of workers on a busy machine, and far below the time of 2³² trips.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LENGTHS: [u32; 10] = [0, 1, 1, 3, 64, 100, 64, 300, 7, 16];
 
@@ -82,14 +81,14 @@ fn fill(session: &mut Session, handle: Handle, value: u32) {
     session.write(handle, &value.to_le_bytes().repeat(n)).unwrap();
 }
 
-/// The same, with ones in all memory that is used plainly.
+/// Creates a session with ones in all plain memory.
 fn filled(device: &Device, config: Config) -> (Session, Vec<Handle>) {
     let (mut session, handles) = session(device, config);
     handles[..7].iter().for_each(|&handle| fill(&mut session, handle, 1));
     (session, handles)
 }
 
-/// The least budget that a session of a configuration is accepted with, as the error names it.
+/// Returns the least accepted budget of a configuration, as named by the error.
 fn least_budget(device: &Device, config: &Config) -> u64 {
     match Session::new(device, Config { budget: 1, ..config.clone() }).map(|_| ()) {
         Err(Error::Driver(DriverError::OverBudget { required, budget: 1, .. })) => required,
@@ -97,35 +96,35 @@ fn least_budget(device: &Device, config: &Config) -> u64 {
     }
 }
 
-/// Faults of a device. Counters of n > 0 fail the nth such command from now on; flags are on if they are > 0.
+/// Injected faults of a device. A counter of n > 0 fails the nth such command; flags are set if > 0.
 #[derive(Default)]
 struct Script {
     /// Counter: the device is lost at a launch.
     launches: AtomicI64,
     /// Counter: the device is lost at a read.
     reads: AtomicI64,
-    /// Counter: a read is out of memory.
+    /// Counter: a read runs out of memory.
     refused: AtomicI64,
-    /// Flag: large allocations are out of memory.
+    /// Flag: large allocations run out of memory.
     short: AtomicI64,
     /// The largest allocation.
     most: AtomicI64,
-    /// Flag: the compiler is out of memory.
-    dull: AtomicI64,
-    /// Flag: the compiler supports nothing.
-    unable: AtomicI64,
-    /// Flag: launches have no fuel for loops.
-    starved: AtomicI64,
+    /// Flag: the compiler runs out of memory.
+    compiler_oom: AtomicI64,
+    /// Flag: the compiler refuses all programs.
+    unsupported: AtomicI64,
+    /// Flag: launches have no fuel.
+    no_fuel: AtomicI64,
     /// Cancels drains at each launch.
     canceller: Mutex<Option<Canceller>>,
 }
 
 impl Interceptor for Script {
     fn compile(&self) -> Result<(), DriverError> {
-        if self.dull.load(SeqCst) > 0 {
+        if self.compiler_oom.load(SeqCst) > 0 {
             return Err(DriverError::OutOfMemory { requested: 1, available: 0 });
         }
-        if self.unable.load(SeqCst) > 0 {
+        if self.unsupported.load(SeqCst) > 0 {
             return Err(DriverError::Unsupported { needed: "anything".into(), available: "nothing".into() });
         }
         Ok(())
@@ -142,7 +141,7 @@ impl Interceptor for Script {
     fn submit(&self, commands: &mut [Command]) -> Result<(), DriverError> {
         for command in &mut *commands {
             if let Command::Launch(launch) = command {
-                if self.starved.load(SeqCst) > 0 {
+                if self.no_fuel.load(SeqCst) > 0 {
                     launch.limits.fuel = 0;
                 }
                 self.canceller.lock().unwrap().iter().for_each(Canceller::cancel);
@@ -156,7 +155,7 @@ impl Interceptor for Script {
             };
             let fails = |counter: &AtomicI64| counter.load(SeqCst) > 0 && counter.fetch_sub(1, SeqCst) == 1;
             if fails(counter) {
-                return Err(DriverError::DeviceLost { reason: "it was told to".into(), unacknowledged: vec![] });
+                return Err(DriverError::DeviceLost { reason: "injected".into(), unacknowledged: vec![] });
             }
             if matches!(command, Command::Read(..)) && fails(&self.refused) {
                 return Err(DriverError::OutOfMemory { requested: 1, available: 0 });
@@ -166,14 +165,14 @@ impl Interceptor for Script {
     }
 }
 
-/// The oracle, which fails as the script says.
+/// The oracle with injected faults.
 fn faulty(script: &Arc<Script>) -> Device {
     let (name, backend, interceptor) = ("faulty", Oracle::default(), script.clone());
     Device::open(&Intercepted { name, backend, interceptor }).unwrap()
 }
 
 #[test]
-fn a_watchdog_and_an_op_that_reports() {
+fn the_watchdog_reports_a_stuck_item_once() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let config = Config { watchdog: Some(PATIENCE), fuel: u32::MAX, order: Order::Barriers, ..base() };
     let (mut session, handles) = filled(&device, config);
@@ -186,7 +185,7 @@ fn a_watchdog_and_an_op_that_reports() {
 }
 
 #[test]
-fn few_elements_and_a_watchdog() {
+fn a_stuck_item_of_few_elements_blocks_no_others() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let config = Config { watchdog: Some(PATIENCE), fuel: u32::MAX, order: Order::Barriers, ..base() };
     let mut session = Session::new(&device, config).unwrap();
@@ -226,14 +225,14 @@ fn pruned_items_are_not_replayed_too_early() {
 }
 
 #[test]
-fn checkpoint_of_half_a_slice() {
+fn a_checkpoint_in_an_unfinished_slice_keeps_executed_items() {
     for refused in [1, 2] {
         let script = Arc::new(Script::default());
         let device = faulty(&script);
         let policy = Policy { min_hit_capacity: 2, ..interpreting() };
         let (mut session, handles) = filled(&device, Config { journal: Some(1000), policy, ..base() });
         assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0)]), Pushed::All);
-        // How many hits there are cannot be read, or what became of the first item.
+        // The hit count or the fault records cannot be read.
         script.refused.store(refused, SeqCst);
         assert!(matches!(session.drain(), Err(Error::Driver(DriverError::OutOfMemory { .. }))));
         session.checkpoint().unwrap();
@@ -248,7 +247,7 @@ fn checkpoint_of_half_a_slice() {
 }
 
 #[test]
-fn half_a_checkpoint() {
+fn a_failed_checkpoint_keeps_the_previous_one() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
     let (mut session, handles) = filled(&device, Config { journal: Some(1000), ..base() });
@@ -262,7 +261,7 @@ fn half_a_checkpoint() {
 }
 
 #[test]
-fn a_queue_of_nothing() {
+fn a_queue_of_capacity_0_holds_one_item() {
     let device = Device::open(&Oracle::default()).unwrap();
     let (session, _) = session(&device, Config { queue: 0, ..base() });
     assert_eq!(session.submit(&[item(SCALE, 4, 6, 1)]), Pushed::All);
@@ -271,7 +270,7 @@ fn a_queue_of_nothing() {
 }
 
 #[test]
-fn a_slice_of_nothing() {
+fn a_slice_size_of_0_is_1() {
     let device = Device::open(&Oracle::default()).unwrap();
     let (mut session, _) = session(&device, Config { slice: 0, ..base() });
     assert_eq!(session.submit(&[item(SCALE, 4, 6, 1)]), Pushed::All);
@@ -279,7 +278,7 @@ fn a_slice_of_nothing() {
 }
 
 #[test]
-fn local_indices() {
+fn local_indices_follow_the_declared_workgroup_size() {
     let device = Device::open(&Oracle::default()).unwrap();
     let source = "program op workgroup(32) {\nread input: [u32]\nwrite output: [u32]\n%i = global_index\n%l = local_index\nstore output[%i], %l\n}";
     let op = op(source);
@@ -292,7 +291,7 @@ fn local_indices() {
 }
 
 #[test]
-fn budget_and_hits_of_many_slices() {
+fn hits_of_many_slices_fit_the_budget() {
     let device = Device::open(&Oracle::default()).unwrap();
     let policy = Policy { min_hit_capacity: 2, ..interpreting() };
     let config = Config { slice: 20, policy, ..base() };
@@ -305,7 +304,7 @@ fn budget_and_hits_of_many_slices() {
 }
 
 #[test]
-fn empty_handles() {
+fn operations_on_empty_allocations_are_no_ops() {
     let device = Device::open(&Cpu::default()).unwrap();
     for width in [32, 64] {
         let sizing = Sizing::Preferred(NonZeroU32::new(width).unwrap());
@@ -332,7 +331,7 @@ fn empty_handles() {
 }
 
 #[test]
-fn failures_of_reporting_ops_come_once() {
+fn failures_of_reporting_ops_are_reported_once() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let source = "program op workgroup(64) {\nread input: [u32]\nwrite hits: [u32]\nread_write atomic hit_count: [u32]\n%i = global_index\n%x = load input[%i]\n%b = eq %x, 666\nif %b {\ntrap 5\n}\n%l = loop (%n = 0) -> u32 {\n%d = eq %n, %x\nif %d {\nbreak %n\n}\n%m = add %n, 1\ncontinue %m\n}\n}";
     let op = op(source);
@@ -349,7 +348,7 @@ fn failures_of_reporting_ops_come_once() {
 }
 
 #[test]
-fn a_window_of_a_collective_op_and_another() {
+fn windows_of_collective_and_other_ops_run_no_excess_invocations() {
     let device = Device::open(&Cpu::default()).unwrap();
     let source = "program count workgroup(32) {\nread input: [u32]\nwrite output: [u32]\nread_write atomic param: [u32]\n%i = global_index\n%x = load input[%i]\nstore output[%i], %x\n%o = atomic_add param[0], 1\n}";
     let op = op(source);
@@ -368,7 +367,7 @@ fn a_window_of_a_collective_op_and_another() {
 }
 
 #[test]
-fn failures_of_pure_ops() {
+fn failures_of_pure_ops_apply_to_pruned_items() {
     let device = Device::open(&Oracle::default()).unwrap();
     let (mut session, handles) = session(&device, base());
     let pure = session.register(ops().swap_remove(6).pure());
@@ -379,7 +378,7 @@ fn failures_of_pure_ops() {
     assert!(report.failures.iter().all(|failed| failed.why == Failure::Trapped(5)), "{:?}", report.failures);
 }
 
-/// Numbers of the items that failed, in order.
+/// Sequence numbers of the failed items, sorted.
 fn numbers(report: &Report) -> Vec<u64> {
     let mut numbers: Vec<u64> = report.failures.iter().map(|failed| failed.number).collect();
     numbers.sort_unstable();
@@ -387,12 +386,12 @@ fn numbers(report: &Report) -> Vec<u64> {
 }
 
 #[test]
-fn pruned_items_fail_as_the_items_that_they_repeat() {
+fn pruned_items_fail_with_their_twins() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
     for retries in [false, true] {
-        // The launch of the twin is out of fuel, and the device refuses the twin's operation.
-        for fault in [&script.starved, &script.unable] {
+        // The launch of the twin runs out of fuel, or the device refuses the twin's operation.
+        for fault in [&script.no_fuel, &script.unsupported] {
             let (mut session, handles) = session(&device, base());
             let pure = session.register(ops().swap_remove(SCAN as usize - 1).pure());
             let scan = item(pure, 4, 6, 0);
@@ -411,15 +410,15 @@ fn pruned_items_fail_as_the_items_that_they_repeat() {
             fault.store(0, SeqCst);
             script.refused.store(0, SeqCst);
             assert_eq!((numbers(&report), report.pruned), (vec![0, 1, 2, 3, 4], 3), "{:?}", report.failures);
-            let whys = report.failures.iter().filter(|failed| failed.number != 2);
-            assert!(whys.clone().all(|failed| failed.item == scan), "{:?}", report.failures);
+            let reasons = report.failures.iter().filter(|failed| failed.number != 2);
+            assert!(reasons.clone().all(|failed| failed.item == scan), "{:?}", report.failures);
             assert!(
-                whys.clone().all(|failed| matches!(failed.why, Failure::Refused | Failure::Unfinished(_))),
+                reasons.clone().all(|failed| matches!(failed.why, Failure::Refused | Failure::Unfinished(_))),
                 "{:?}",
                 report.failures
             );
             assert_eq!((report.items, report.tenants[0].failures), (5, 5));
-            // Later items with other numbers are not mistaken for them.
+            // Later items are not affected.
             fill(&mut session, handles[3], 1);
             assert_eq!(session.submit(&[item(SCALE, 4, 6, 3); 6]), Pushed::All);
             assert_eq!(session.drain().unwrap().failures, []);
@@ -442,8 +441,8 @@ fn traps_report_every_code() {
                 session.write(handle, bytemuck::cast_slice(&words)).unwrap();
                 assert_eq!(session.submit(&[item(op, input, output, 0)]), Pushed::All);
                 let report = session.drain().unwrap();
-                let whys: Vec<_> = report.failures.iter().map(|failed| failed.why.clone()).collect();
-                assert_eq!(whys, [Failure::Trapped(code)]);
+                let reasons: Vec<_> = report.failures.iter().map(|failed| failed.why.clone()).collect();
+                assert_eq!(reasons, [Failure::Trapped(code)]);
             }
         }
     }
@@ -456,7 +455,7 @@ fn a_freed_handle_is_never_valid_again() {
     let mut seen: Vec<Handle> = handles.clone();
     let one = session.allocate(Segment::Plain, 1).unwrap();
     let mut current = one;
-    // More often than a slot has generations.
+    // More rounds than a slot has generations.
     for round in 0..600u32 {
         session.write(current, &round.to_le_bytes()).unwrap();
         let memory = session.memory(current).unwrap();
@@ -464,7 +463,7 @@ fn a_freed_handle_is_never_valid_again() {
         seen.push(current);
         let next = session.allocate(Segment::Plain, 1).unwrap();
         assert!(!seen.contains(&next), "{next:?} in round {round}");
-        assert!(memory.overlaps(&session.memory(next).unwrap()), "memory is used again");
+        assert!(memory.overlaps(&session.memory(next).unwrap()), "memory is reused");
         assert!(matches!(session.read(current), Err(Error::NoSuchHandle { handle }) if handle == current.0));
         assert!(matches!(session.free(current), Err(Error::NoSuchHandle { .. })));
         assert!(matches!(session.write(current, &[0; 4]), Err(Error::NoSuchHandle { .. })));
@@ -491,7 +490,7 @@ fn queued_items_with_a_freed_handle_fail() {
     let report = session.drain().unwrap();
     assert_eq!(numbers(&report), [2, 3, 4]);
     assert!(report.failures.iter().all(|failed| failed.why == Failure::UnknownHandle));
-    // Another device is given the same contents, although handles have changed since the journal began.
+    // The replay restores the contents, although handles have changed since the checkpoint.
     script.launches.store(1, SeqCst);
     assert_eq!(session.submit(&[item(ACCUMULATE, fresh.0, to.0, 0)]), Pushed::All);
     assert!(matches!(session.drain(), Err(Error::DeviceLost { .. })));
@@ -502,7 +501,7 @@ fn queued_items_with_a_freed_handle_fail() {
 }
 
 #[test]
-fn items_are_counted_once_however_often_they_are_launched() {
+fn rerun_items_are_counted_once() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
     let policy = Policy { min_hit_capacity: 2, ..interpreting() };
@@ -511,7 +510,7 @@ fn items_are_counted_once_however_often_they_are_launched() {
     let report = session.drain().unwrap();
     assert_eq!((report.reruns, report.hits.len(), report.interpreted), (1, 300, 2));
     assert_eq!(report.ops, [("accumulate".to_owned(), 1), ("find".to_owned(), 1)]);
-    // The slice fails after its first batch, and is cut when it runs again.
+    // The slice fails after its first batch, and is retried.
     let (mut session, _) = filled(&device, base());
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0)]), Pushed::All);
     script.short.store(1, SeqCst);
@@ -522,7 +521,7 @@ fn items_are_counted_once_however_often_they_are_launched() {
     assert_eq!(report.ops, [("accumulate".to_owned(), 1), ("find".to_owned(), 1)]);
 }
 
-/// A session whose device was lost after an item that accumulates and one that scans, with one that accumulates pending.
+/// A session that lost its device after `ACCUMULATE` and `SCAN`, with `ACCUMULATE` pending.
 fn lost_session(script: &Script, device: &Device) -> (Session, Vec<Handle>) {
     let (mut session, handles) = filled(device, Config { journal: Some(1000), ..base() });
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0), item(SCAN, 4, 5, 0)]), Pushed::All);
@@ -537,7 +536,7 @@ fn lost_session(script: &Script, device: &Device) -> (Session, Vec<Handle>) {
 fn resume_on_a_device_that_cannot_replay_is_an_error() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
-    for fault in [&script.unable, &script.starved] {
+    for fault in [&script.unsupported, &script.no_fuel] {
         let (mut session, handles) = lost_session(&script, &device);
         fault.store(1, SeqCst);
         let result = session.resume(&faulty(&script));
@@ -547,7 +546,7 @@ fn resume_on_a_device_that_cannot_replay_is_an_error() {
             Err(Error::Driver(DriverError::Stopped { kernel, .. })) => assert_eq!(kernel, "accumulate"),
             other => panic!("{other:?}"),
         }
-        // What is there now is not the contents of the arena, and is not taken for them.
+        // The arena is stale and inaccessible.
         assert!(matches!(session.read(handles[5]), Err(Error::Driver(DriverError::Stale { .. }))));
         assert!(matches!(session.write(handles[5], &[0; 256]), Err(Error::Driver(DriverError::Stale { .. }))));
         assert!(matches!(session.allocate(Segment::Plain, 1), Err(Error::Driver(DriverError::Stale { .. }))));
@@ -562,29 +561,29 @@ fn resume_on_a_device_that_cannot_replay_is_an_error() {
 }
 
 #[test]
-fn an_op_that_one_device_refuses_runs_on_the_next() {
+fn a_refused_op_runs_on_the_next_device() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
     let (mut session, handles) = filled(&device, Config { journal: Some(1000), ..base() });
-    script.unable.store(1, SeqCst);
+    script.unsupported.store(1, SeqCst);
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
     assert_eq!(session.drain().unwrap().failures[0].why, Failure::Refused);
-    script.unable.store(0, SeqCst);
+    script.unsupported.store(0, SeqCst);
     session.resume(&Device::open(&Oracle::default()).unwrap()).unwrap();
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
     assert_eq!(session.drain().unwrap().failures, []);
-    assert_eq!(session.read(handles[5]).unwrap()[0], 2, "what was refused is not replayed");
+    assert_eq!(session.read(handles[5]).unwrap()[0], 2, "refused items are not replayed");
 }
 
 #[test]
-fn a_cancel_during_a_replay_ends_the_next_drain() {
+fn a_cancellation_during_a_replay_ends_the_next_drain() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
     let (mut session, handles) = lost_session(&script, &device);
     *script.canceller.lock().unwrap() = Some(session.canceller());
     session.resume(&faulty(&script)).unwrap();
     *script.canceller.lock().unwrap() = None;
-    assert_eq!(session.read(handles[5]).unwrap()[0], 2, "all of it was replayed");
+    assert_eq!(session.read(handles[5]).unwrap()[0], 2, "the replay is complete");
     let report = session.drain().unwrap();
     assert_eq!((report.cancelled, report.items), (true, 0));
     let report = session.drain().unwrap();
@@ -593,7 +592,7 @@ fn a_cancel_during_a_replay_ends_the_next_drain() {
 }
 
 #[test]
-fn a_cancel_outlives_a_drain_that_fails() {
+fn a_cancellation_outlives_a_failed_drain() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
     let (mut session, _) = filled(&device, Config { journal: Some(1000), ..base() });
@@ -609,7 +608,7 @@ fn a_cancel_outlives_a_drain_that_fails() {
 }
 
 #[test]
-fn a_lot_of_hits() {
+fn too_many_hits_fail_the_item() {
     let device = Device::open(&Oracle::default()).unwrap();
     let source = "program op workgroup(64) {\nread input: [u32]\nwrite hits: [u32]\nread_write atomic hit_count: [u32]\n%o = atomic_add hit_count[0], 3000000000\n}";
     let op = op(source);
@@ -625,7 +624,7 @@ fn a_lot_of_hits() {
 }
 
 #[test]
-fn what_is_noted_of_an_item_without_room_is_not_of_others() {
+fn fault_records_of_an_item_with_too_many_hits_do_not_leak() {
     let device = Device::open(&Oracle::default()).unwrap();
     let source = "program op workgroup(64) {\nread input: [u32]\nwrite hits: [u32]\nread_write atomic hit_count: [u32]\n%o = atomic_add hit_count[0], 3000000000\ntrap 9\n}";
     let op = op(source);
@@ -641,9 +640,9 @@ fn what_is_noted_of_an_item_without_room_is_not_of_others() {
 }
 
 #[test]
-fn who_is_alone_may_take_what_there_is() {
+fn a_single_reporting_item_may_use_all_free_memory() {
     let device = Device::open(&Oracle::default()).unwrap();
-    // Less than what is expected that an item needs.
+    // Less than the recommended hit capacity of one item.
     let budget = least_budget(&device, &base()) + 7_500;
     let (mut session, handles) = session(&device, Config { budget, ..base() });
     fill(&mut session, handles[6], 7);
@@ -653,9 +652,9 @@ fn who_is_alone_may_take_what_there_is() {
 }
 
 #[test]
-fn a_slice_that_there_is_no_memory_for_is_cut() {
+fn a_slice_beyond_the_memory_is_cut() {
     let device = Device::open(&Oracle::default()).unwrap();
-    // Room for the hits of some items, but not of all.
+    // Memory for the hits of some items, but not of all.
     let policy = Policy { min_hit_capacity: 2, ..interpreting() };
     let config = Config { policy, ..base() };
     let budget = least_budget(&device, &config) + 5_000;
@@ -671,7 +670,7 @@ fn a_slice_that_there_is_no_memory_for_is_cut() {
 }
 
 #[test]
-fn results_that_cannot_be_read_are_read_later() {
+fn unreadable_results_are_read_by_a_later_drain() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
     for journal in [None, Some(1000)] {
@@ -679,7 +678,7 @@ fn results_that_cannot_be_read_are_read_later() {
             let (mut session, handles) = filled(&device, Config { journal, ..base() });
             session.write(handles[0], &2000u32.to_le_bytes()).unwrap();
             let (accumulate, spin) = (item(ACCUMULATE, 4, 6, 0), item(SPIN, 1, 2, 0));
-            // One slice with several batches: what reports hits runs apart.
+            // One slice with several batches: reporting items have their own.
             let items = [accumulate, spin, item(FIND, 7, 0, 0), accumulate, spin];
             assert_eq!(session.submit(&items), Pushed::All);
             script.refused.store(read, SeqCst);
@@ -702,7 +701,7 @@ fn results_that_cannot_be_read_are_read_later() {
 }
 
 #[test]
-fn resume_when_somebody_cancelled() {
+fn a_cancelled_session_resumes() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
     let (mut session, _) = filled(&device, Config { journal: Some(1000), ..base() });
@@ -716,7 +715,7 @@ fn resume_when_somebody_cancelled() {
 }
 
 #[test]
-fn a_write_after_half_a_slice() {
+fn a_write_during_an_unfinished_slice_follows_executed_items() {
     for refused in [1, 2] {
         let script = Arc::new(Script::default());
         let device = faulty(&script);
@@ -726,7 +725,7 @@ fn a_write_after_half_a_slice() {
         script.refused.store(refused, SeqCst);
         assert!(matches!(session.drain(), Err(Error::Driver(DriverError::OutOfMemory { .. }))));
         session.write(handles[3], &9u32.to_le_bytes().repeat(64)).unwrap();
-        assert_eq!(session.pending()[0], WorkItem::default(), "has run");
+        assert_eq!(session.pending()[0], WorkItem::default(), "was executed");
         script.launches.store(1, SeqCst);
         assert!(matches!(session.drain(), Err(Error::DeviceLost { .. })));
         session.resume(&Device::open(&Oracle::default()).unwrap()).unwrap();
@@ -736,7 +735,7 @@ fn a_write_after_half_a_slice() {
 }
 
 #[test]
-fn only_the_stuck_one() {
+fn only_the_stuck_item_fails() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let config =
         Config { watchdog: Some(PATIENCE), fuel: u32::MAX, order: Order::Barriers, plain_words: 1 << 20, ..base() };
@@ -760,7 +759,7 @@ fn only_the_stuck_one() {
     }
 }
 
-/// Every reading of this clock is an hour after the one before.
+/// Clock that advances by an hour at every reading.
 #[derive(Debug)]
 struct Hours {
     start: Instant,
@@ -774,7 +773,7 @@ impl Clock for Hours {
 }
 
 #[test]
-fn the_watchdog_and_the_usage_of_tenants_follow_the_clock_of_the_session() {
+fn watchdog_and_tenant_usage_follow_the_session_clock() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let patience = Duration::from_secs(10 * 3600);
     let clock = Arc::new(Hours { start: Instant::now(), readings: AtomicI64::new(0) });
@@ -788,31 +787,31 @@ fn the_watchdog_and_the_usage_of_tenants_follow_the_clock_of_the_session() {
 }
 
 #[test]
-fn a_compiler_that_was_short_of_memory_once() {
+fn compilation_is_retried_after_out_of_memory() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
     let (mut session, _) = session(&device, base());
-    script.dull.store(1, SeqCst);
+    script.compiler_oom.store(1, SeqCst);
     assert_eq!(session.submit(&[item(SCALE, 4, 6, 1)]), Pushed::All);
     assert!(session.drain().is_err());
-    script.dull.store(0, SeqCst);
+    script.compiler_oom.store(0, SeqCst);
     session.drain().unwrap();
 }
 
 #[test]
-fn a_huge_slice() {
+fn the_slice_size_is_clamped() {
     let device = Device::open(&Oracle::default()).unwrap();
     assert!(Session::new(&device, Config { slice: usize::MAX, ..base() }).is_ok());
 }
 
 #[test]
-fn a_huge_queue() {
+fn a_huge_queue_allocates_on_demand() {
     let device = Device::open(&Oracle::default()).unwrap();
     assert!(Session::new(&device, Config { queue: usize::MAX, ..base() }).is_ok());
 }
 
 #[test]
-fn memory_for_hits() {
+fn hit_buffers_follow_the_hits_not_the_slice() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
     let (mut session, handles) = session(&device, Config { slice: 3000, plain_words: 10_000, ..base() });
@@ -830,17 +829,17 @@ fn memory_for_hits() {
 }
 
 #[test]
-fn what_ran_before_an_error_does_not_run_again() {
+fn items_executed_before_an_error_are_not_repeated() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
     let (mut session, handles) = filled(&device, base());
     let accumulate = item(ACCUMULATE, 4, 6, 0);
     assert_eq!(session.submit(&[item(77, 4, 6, 0), accumulate, item(FIND, 7, 0, 0), accumulate]), Pushed::All);
-    // There is no memory for any hits, which is not the fault of who reports some.
+    // The allocation of the hit buffer fails, for reasons unrelated to the items.
     script.short.store(1, SeqCst);
     assert!(matches!(session.drain(), Err(Error::Driver(DriverError::OutOfMemory { .. }))));
     script.short.store(0, SeqCst);
-    assert_eq!(session.pending(), [item(FIND, 7, 0, 0), WorkItem::default()], "the rest has run");
+    assert_eq!(session.pending(), [item(FIND, 7, 0, 0), WorkItem::default()], "the rest was executed");
     let report = session.drain().unwrap();
     assert_eq!((report.items, report.hits.len(), report.cuts), (4, 300, 1));
     assert!(matches!(report.failures[..], [Failed { number: 0, why: Failure::UnknownOp, .. }]));
@@ -848,7 +847,7 @@ fn what_ran_before_an_error_does_not_run_again() {
 }
 
 #[test]
-fn a_full_report_ends_a_drain_and_the_next_one_goes_on() {
+fn a_full_report_ends_a_drain_and_the_next_one_continues() {
     let device = Device::open(&Oracle::default()).unwrap();
     let slice = 1 << 16;
     let (mut session, _) = session(&device, Config { queue: 1 << 21, slice, ..base() });

@@ -1,4 +1,4 @@
-//! Algorithms on frontiers, on all devices and in all topologies, against plain code.
+//! Graph algorithms on all devices and in all topologies, verified by sequential algorithms on the host.
 #![cfg(not(loom))]
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn graph(nodes: u32, list: &[(u32, u32)], symmetric: bool) -> Graph {
         .unwrap()
 }
 
-/// Small graphs of all sorts, by name.
+/// Small graphs with corner cases, by name.
 fn graphs() -> Vec<(&'static str, Graph)> {
     let chain: Vec<(u32, u32)> = (0..40).map(|node| (node, node + 1)).collect();
     let star: Vec<(u32, u32)> = (1..300).map(|node| (0, node)).collect();
@@ -40,7 +40,7 @@ fn graphs() -> Vec<(&'static str, Graph)> {
         ("a chain", graph(41, &chain, false)),
         ("a star", graph(300, &star, true)),
         ("disconnected", graph(11, &apart, true)),
-        ("loops and edges that are there twice", graph(3, &loops, false)),
+        ("self-loops and duplicate edges", graph(3, &loops, false)),
         ("kron:8", random(Family::Kronecker, 8, 8)),
         ("urand:8", random(Family::Uniform, 8, 4)),
         ("directed", Graph::new(&directed).unwrap()),
@@ -53,7 +53,7 @@ fn devices() -> Vec<(&'static str, Device)> {
         vec![("cpu", Device::open(&Cpu::default()).unwrap()), ("reference", Device::open(&Oracle::default()).unwrap())];
     match Device::open(&Wgpu) {
         Ok(device) => devices.push(("wgpu", device)),
-        // Where a driver should be and is not, the tests of the backend itself fail.
+        // Missing drivers are reported by the tests of the backend.
         Err(DriverError::NoAdapter { .. }) => eprintln!("not run on wgpu"),
         Err(error) => panic!("{error}"),
     }
@@ -68,7 +68,7 @@ const TOPOLOGIES: [Option<Topology>; 5] = [
     Some(Topology::MemoryConstrained),
 ];
 
-/// On every device, for every graph and topology.
+/// Runs a check on every device, for every graph and topology.
 fn everywhere(check: impl Fn(&Engine<'_>) -> Result<(), Error>) {
     for (device_name, device) in devices() {
         for (graph_name, graph) in graphs() {
@@ -81,7 +81,7 @@ fn everywhere(check: impl Fn(&Engine<'_>) -> Result<(), Error>) {
     }
 }
 
-/// Two nodes, if there are any.
+/// Up to two source nodes.
 fn sources(engine: &Engine<'_>) -> impl Iterator<Item = u32> {
     let nodes = engine.graph().nodes();
     [0, nodes / 2].into_iter().filter(move |node| *node < nodes)
@@ -120,12 +120,12 @@ fn real_lengths() {
         Ok::<_, Error>(found.distances)
     };
     assert_eq!(run([0.5, 0.25], None).unwrap(), Distances::Real(vec![0.0, 0.5, 0.75, f32::INFINITY]));
-    // A delta that is nothing beside the weights, or no number, still leads to the end.
+    // Deltas far below the weights, negative, infinite or NaN still terminate.
     for delta in [f32::MIN_POSITIVE, -1.0, f32::NAN, f32::INFINITY] {
         let expected = Distances::Real(vec![0.0, 1e30, 1e30, f32::INFINITY]);
         assert_eq!(run([1e30, 1.0], Some(delta)).unwrap(), expected);
     }
-    // Paths are finite, so that an infinite one means that there is none.
+    // Path lengths must be finite, since infinity stands for unreachable.
     for weight in [f32::MAX, f32::INFINITY, f32::NAN, -1.0] {
         assert_eq!(run([weight, 1.0], None).unwrap_err().code(), "D019");
     }
@@ -153,7 +153,7 @@ fn triangle_counts() {
     });
 }
 
-/// The topologies of a breadth-first search.
+/// Returns the topologies of a breadth-first search.
 fn topologies(device: &Device, graph: &Graph, config: Config) -> Vec<Topology> {
     let config = Config { explains: true, ..config };
     let engine = Engine::new(device, graph, config, graph::bfs::needs(graph)).unwrap();
@@ -162,7 +162,7 @@ fn topologies(device: &Device, graph: &Graph, config: Config) -> Vec<Topology> {
     let iterations = engine.iterations();
     assert!(iterations.iter().all(|step| !step.reason.is_empty() && step.bytes > 0));
     assert!(iterations.iter().all(|step| step.compile_time <= step.time));
-    // Kernels are compiled once for an engine.
+    // Kernels are compiled once per engine.
     let compiled = engine.compile_time();
     graph::bfs(&engine, source).unwrap();
     assert!(!compiled.is_zero() && engine.compile_time() == compiled);
@@ -171,17 +171,17 @@ fn topologies(device: &Device, graph: &Graph, config: Config) -> Vec<Topology> {
 }
 
 #[test]
-fn the_policy_decides() {
+fn the_policy_chooses_topologies() {
     let device = Device::open(&Cpu::default()).unwrap();
     let kron = Graph::new(&Edges::generate(Family::Kronecker, 12, 16, 1).unwrap()).unwrap();
     let found = topologies(&device, &kron, Config::default());
     assert_eq!(found[0], Topology::SparseFrontier);
     assert!(found.contains(&Topology::DenseFrontier), "{found:?}");
-    // Half of all edges is never reached by a chain.
+    // The frontier of a chain has one node, far below the sparse threshold.
     let (_, chain) = graphs().into_iter().find(|(name, _)| *name == "a chain").unwrap();
     assert!(topologies(&device, &chain, Config::default()).iter().all(|step| *step == Topology::SparseFrontier));
 
-    // A ladder of layers is dense at each step.
+    // Complete bipartite layers are dense at each step.
     let (layers, width) = (12, 100);
     let between =
         |layer: u32| (0..width * width).map(move |at| (layer * width + at / width, (layer + 1) * width + at % width));
@@ -197,7 +197,7 @@ fn the_policy_decides() {
     let iterations = engine.iterations();
     let found: Vec<Topology> = iterations.iter().map(|step| step.topology).collect();
     assert_eq!(found[..4], [Topology::DenseFrontier; 4]);
-    assert_eq!(found[4..], [Topology::FusedDense; 2], "four at once, and the last one");
+    assert_eq!(found[4..], [Topology::FusedDense; 2], "one record of four iterations, and one of the last");
 }
 
 /// An algorithm with its needs.
@@ -205,7 +205,7 @@ fn the_policy_decides() {
 enum Algorithm {
     Bfs,
     Sssp,
-    /// With buckets that are narrower than most edges, so that rows are split.
+    /// With a delta below most weights, so that rows are split into light and heavy edges.
     SsspSplit,
     PageRank,
     Components,
@@ -248,7 +248,7 @@ impl Algorithm {
     }
 }
 
-/// The budget that an error asks for.
+/// Returns the budget that an error requires.
 fn required<T>(result: Result<T, Error>) -> u64 {
     match result {
         Err(Error::Driver(DriverError::OverBudget { required, .. })) => required,
@@ -257,7 +257,7 @@ fn required<T>(result: Result<T, Error>) -> u64 {
     }
 }
 
-/// Graphs whose buffers are rounded by nothing, by a fifth, and by something between, directed and not.
+/// Directed and undirected graphs whose buffers are rounded by 0 to 20 %.
 fn graphs_of_all_sizes() -> Vec<Graph> {
     let generate = |scale, factor| Edges::generate(Family::Kronecker, scale, factor, 1).unwrap();
     let mut directed = generate(10, 5);
@@ -302,7 +302,7 @@ fn device_memory_stays_within_the_budget() {
 }
 
 #[test]
-fn algorithms_without_frontiers_ask_for_exactly_what_they_use() {
+fn needs_of_algorithms_without_frontiers_are_exact() {
     for graph in graphs_of_all_sizes() {
         for algorithm in [Algorithm::PageRank, Algorithm::Components, Algorithm::Triangles] {
             if matches!(algorithm, Algorithm::Triangles) && !graph.is_symmetric() {
@@ -324,7 +324,7 @@ fn algorithms_without_frontiers_ask_for_exactly_what_they_use() {
 fn an_engine_for_other_needs_keeps_its_budget() {
     let device = Device::open(&Cpu::default()).unwrap();
     for graph in graphs_of_all_sizes() {
-        // Each algorithm after each other: what one leaves on the device makes room for the next.
+        // All pairs of algorithms: arrays that the first one left resident are evicted for the second.
         let all: Vec<Algorithm> = Algorithm::ALL
             .into_iter()
             .filter(|algorithm| graph.is_symmetric() || !matches!(algorithm, Algorithm::Triangles))
@@ -350,7 +350,7 @@ fn an_engine_for_other_needs_keeps_its_budget() {
     }
 }
 
-/// Counts launches over indirect grids: a step that pushes makes one for each part of the frontier.
+/// Counts launches with indirect grids: a push step has one for each part of the frontier.
 #[derive(Default)]
 struct Pushes(AtomicU32);
 
@@ -363,7 +363,7 @@ impl Interceptor for Pushes {
 }
 
 #[test]
-fn steps_are_executed_in_the_parts_that_are_reported() {
+fn steps_are_executed_in_the_reported_number_of_parts() {
     let pushes = Arc::new(Pushes::default());
     let device = Device::open(&Intercepted { name: "counted", backend: Cpu::default(), interceptor: pushes.clone() });
     let device = device.unwrap();
@@ -387,7 +387,7 @@ fn steps_are_executed_in_the_parts_that_are_reported() {
             assert!(step.reason.contains(&format!("; {parts} part")), "{}", step.reason);
         }
     }
-    // Iterations of PageRank follow all edges at once, however short memory is.
+    // PageRank has no frontier, so its iterations have one part.
     let least = required(run(Algorithm::PageRank, 0));
     assert!(run(Algorithm::PageRank, least).unwrap().iter().all(|step| step.parts == 1));
 }

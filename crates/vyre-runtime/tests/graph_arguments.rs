@@ -1,4 +1,4 @@
-//! Public functions of graphs and frontiers with random and extreme arguments: results or typed errors, and they return.
+//! Fuzz tests of the public functions of graphs and frontiers: random and extreme arguments give results or typed errors, and terminate.
 #![cfg(not(loom))]
 
 use std::path::Path;
@@ -18,7 +18,7 @@ fn device() -> Device {
     Device::open(&Cpu::default()).unwrap()
 }
 
-/// Small, and as large as possible.
+/// Small, random and extreme numbers.
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![0..80u32, any::<u32>(), Just(u32::MAX), Just(u32::MAX - 1), Just(1 << 31), Just(i32::MAX as u32)]
 }
@@ -34,7 +34,7 @@ fn edges() -> impl Strategy<Value = Edges> {
     parts.prop_map(|(nodes, list, weights, symmetric)| Edges { nodes, list, weights, symmetric })
 }
 
-/// A graph of the given edges that fit.
+/// Builds a graph of at most 64 nodes from the edges that are in bounds.
 fn fitting(mut edges: Edges) -> Graph {
     edges.nodes = edges.nodes.clamp(1, 64);
     edges.list.retain(|edge| edge.source.max(edge.target) < edges.nodes);
@@ -87,7 +87,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn graphs_of_any_edges(edges in edges(), node in number(), limit in 0..1u64 << 22) {
+    fn graphs_of_arbitrary_edges(edges in edges(), node in number(), limit in 0..1u64 << 22) {
         let is_inside = |edge: &Edge| edge.source.max(edge.target) < edges.nodes;
         match graph::limited(limit, || Graph::new(&edges)) {
             Ok(graph) => {
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn random_graphs_of_any_size(scale in number(), factor in number(), seed in any::<u64>(), limit in 0..1u64 << 20) {
+    fn random_graphs_of_arbitrary_size(scale in number(), factor in number(), seed in any::<u64>(), limit in 0..1u64 << 20) {
         for family in [Family::Kronecker, Family::Uniform] {
             match graph::limited(limit, || Edges::generate(family, scale, factor, seed)) {
                 Ok(edges) => prop_assert!(12 * edges.list.len() as u64 <= limit),
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn algorithms_with_any_configuration(
+    fn algorithms_with_arbitrary_configurations(
         edges in edges(),
         config in config(),
         source in number(),
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn frontiers_of_any_nodes(
+    fn frontiers_of_arbitrary_nodes(
         edges in edges(),
         config in config(),
         frontiers in number(),
@@ -177,7 +177,7 @@ proptest! {
         name in "[a-z]{1,6}",
     ) {
         let (graph, device) = (fitting(edges), device());
-        // Needs that no device has are refused, or ignored without a budget.
+        // Impossible needs are refused, or ignored without a budget.
         let needs = Needs { frontiers, weights: true, buffers };
         if let Err(error) = Engine::new(&device, &graph, config, needs) {
             prop_assert!(["D018", "D019", "D047"].contains(&error.code()), "{}", error);
@@ -195,7 +195,7 @@ proptest! {
         };
         prop_assert!(inside);
         let seen_as = |name: &'static str| vec![(name, (&seen).into())];
-        // An object that the step does not have.
+        // An argument for an object that the step does not declare.
         let unknown: &'static str = Box::leak(name.into_boxed_str());
         let wrong = engine.advance(&VISIT, &mut frontier, &|_| seen_as(unknown));
         prop_assert!(wrong.is_err() || unknown == "seen" || frontier.is_empty());
@@ -209,18 +209,18 @@ proptest! {
                     break;
                 }
             }
-            prop_assert!(steps <= 66, "each step reaches nodes that were not reached before");
+            prop_assert!(steps <= 66, "each step reaches at least one new node");
         }
         engine.filter("is_even", is_even, &mut frontier, Vec::new()).unwrap();
         engine.compute("mark", mark, &frontier, seen_as("seen")).unwrap();
-        // A set of another length: what it has no bits for is not in it.
+        // A shorter bitmap: nodes beyond it are not in the set.
         let other = device.allocate(vyre_foundation::ir::Element::U32, 1).unwrap();
         engine.select("is_even", is_even, &other, &mut frontier, Vec::new()).unwrap();
         prop_assert_eq!(frontier.len(), 0);
     }
 
     #[test]
-    fn results_of_any_length_are_verified(
+    fn results_of_arbitrary_length_are_verified(
         edges in edges(),
         found in prop::collection::vec(number(), 0..80),
         source in number(),
@@ -248,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn paths_of_any_name(name in "[ -~]{0,12}", limit in any::<u64>()) {
+    fn files_of_arbitrary_name(name in "[ -~]{0,12}", limit in any::<u64>()) {
         let path = Path::new("/nonexistent").join(name.replace('/', "_"));
         prop_assert_eq!(graph::limited(limit, || Graph::read(&path)).unwrap_err().code(), "D032");
         prop_assert_eq!(cache::inspect(&path).unwrap_err().code(), "D039");
@@ -260,7 +260,7 @@ proptest! {
 }
 
 #[test]
-fn a_fixed_topology_has_to_follow_edges() {
+fn a_fixed_topology_that_follows_no_edges_is_refused() {
     let graph = Graph::new(&Edges::generate(Family::Kronecker, 6, 4, 1).unwrap()).unwrap();
     let config = Config { fixed: Some(Topology::Empty), ..Config::default() };
     let error = Engine::new(&device(), &graph, config, Needs::default()).err().unwrap();

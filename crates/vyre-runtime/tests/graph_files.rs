@@ -1,4 +1,4 @@
-//! Graphs from files and generators; files that hold none.
+//! Readers and generators of graphs, malformed files, and the graph cache.
 #![cfg(not(loom))]
 
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use vyre_runtime::Error;
 use vyre_runtime::graph::cache::{self, Cache, Lookup};
 use vyre_runtime::graph::{self, BadFile, BadRows, Edge, Edges, Family, Graph, Weights};
 
-/// A file that is removed again.
+/// A temporary file.
 struct File(PathBuf);
 
 impl File {
@@ -55,16 +55,16 @@ fn edges(nodes: u32, list: &[(u32, u32)], symmetric: bool) -> Edges {
 
 #[test]
 fn edge_lists() {
-    let graph = read("a.txt", b"# of somebody\n0 1\n\n1\t2\r\n0 1\n2 2\n% end\n0 3");
+    let graph = read("a.txt", b"# comment\n0 1\n\n1\t2\r\n0 1\n2 2\n% end\n0 3");
     assert_eq!(graph.outgoing().offsets, [0, 2, 3, 3, 3]);
-    assert_eq!(graph.outgoing().targets, [1, 3, 2], "once each, and no loops");
+    assert_eq!(graph.outgoing().targets, [1, 3, 2], "no duplicates and self-loops");
     assert_eq!(graph.incoming().targets, [0, 1, 0]);
     assert!(!graph.is_symmetric() && !graph.is_weighted());
     let both = graph.symmetric().unwrap();
     assert_eq!((both.outgoing().of(0), both.outgoing().of(2)), ([1, 3].as_slice(), [1].as_slice()));
     let weighted = read("b.el", b"0 1 7\n0 1 3\n1 0 3\n");
     assert_eq!(weighted.outgoing().weights, [3, 3], "the lightest one");
-    assert!(weighted.is_symmetric(), "both directions are there");
+    assert!(weighted.is_symmetric(), "both directions are listed");
     assert_eq!(read("c.el", b"").nodes(), 0);
 
     fails("d.el", b"0 1\n1\n", Some(2), BadFile::OneNumber);
@@ -75,7 +75,7 @@ fn edge_lists() {
     fails("h.el", b"0 1 2 3\n", Some(1), BadFile::ManyNumbers);
     fails("i.el", b"0 1 0.5\n1 2 -1\n", Some(2), bad_weight("-1", true));
     fails("j.el", b"\x00\xff\n", Some(1), BadFile::OneNumber);
-    // Parts of a file are read at once.
+    // Parts of a file are parsed in parallel.
     let mut long = "12 13\n".repeat(10_000);
     assert_eq!(read("k.el", long.as_bytes()).edges(), 1);
     long.push_str("x 1\n");
@@ -120,7 +120,7 @@ fn real_weights() {
     let graph = read("real.el", b"0 1 2\n0 2 .25\n0 2 1e-3\n0 3 -0.0\n0 4 1e-40\n0 5 3000000000\n");
     let expected = [2.0, 1e-3, 0.0, 0.0, 3e9];
     assert_eq!(graph.weights(), Weights::Real);
-    assert_eq!(graph.outgoing().weights, expected.map(f32::to_bits), "what may be 0 on a device is 0");
+    assert_eq!(graph.outgoing().weights, expected.map(f32::to_bits), "subnormals and -0 become 0");
     let both = graph.symmetric().unwrap();
     assert_eq!((both.weights(), both.edges()), (Weights::Real, 10));
     let header = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 2 0.5\n";
@@ -129,7 +129,7 @@ fn real_weights() {
     }
 }
 
-/// As GAP writes it.
+/// Serializes rows as GAP's `converter`.
 fn serialized(directed: u8, rows: &[(&[u64], &[i32])]) -> Vec<u8> {
     let mut bytes = vec![directed];
     let (offsets, entries) = rows[0];
@@ -216,7 +216,7 @@ fn generators() {
         let longest = (0..4096).map(|node| graph.outgoing().of(node).len()).max().unwrap();
         let isolated = (0..4096).filter(|node| graph.outgoing().of(*node).is_empty()).count();
         match family {
-            // R-MAT of this size: hubs have hundreds of neighbours, and a fifth of the nodes has none.
+            // R-MAT of this size: hubs have hundreds of neighbours, and a fifth of the nodes is isolated.
             Family::Kronecker => assert!(longest > 500 && (400..1400).contains(&isolated), "{longest} {isolated}"),
             Family::Uniform => assert!(longest < 70 && isolated == 0, "{longest} {isolated}"),
         }
@@ -232,21 +232,21 @@ fn generators() {
 }
 
 #[test]
-fn who_waits_is_told_of_progress() {
+fn progress_is_reported_while_watched() {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let list = File::new("watched.el", "0 1\n1 2\n".repeat(40_000).as_bytes());
     let told = seen.clone();
     graph::watched(move |progress| told.borrow_mut().push(progress), || Graph::read(&list.0)).unwrap();
     let count = seen.borrow().len();
     Graph::read(&list.0).unwrap();
-    assert_eq!(seen.borrow().len(), count, "nobody watches any more");
+    assert_eq!(seen.borrow().len(), count, "the callback is removed");
     assert!(seen.borrow().iter().all(|progress| progress.done <= progress.all));
     for stage in ["reading", "parsing", "counting", "placing"] {
         assert!(seen.borrow().iter().any(|progress| progress.stage == stage), "{stage}: {seen:?}");
     }
 }
 
-/// An empty folder for a cache.
+/// Creates a cache in an empty folder.
 fn cache(name: &str) -> (PathBuf, Cache) {
     let folder = std::env::temp_dir().join(format!("vyre-graphs-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -258,11 +258,11 @@ fn kept_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn never() -> Result<Graph, Error> {
-    panic!("it is in the cache")
+    panic!("the lookup must be a hit")
 }
 
 #[test]
-fn graphs_are_kept() {
+fn graphs_are_cached() {
     let (folder, cache) = cache("kept");
     let mut directed = Edges::generate(Family::Uniform, 10, 20, 1).unwrap();
     directed.symmetric = false;
@@ -276,7 +276,7 @@ fn graphs_are_kept() {
     assert_eq!(kept_files(&folder).len(), 3);
     let small = Graph::new(&edges(3, &[(0, 1)], true)).unwrap();
     for _ in 0..2 {
-        assert_eq!(cache.graph("small", || Ok(small.clone())).unwrap().1, Lookup::Miss, "not worth a file");
+        assert_eq!(cache.graph("small", || Ok(small.clone())).unwrap().1, Lookup::Miss, "small graphs are not cached");
     }
     let (kept, _) = cache.graph("real", never).unwrap();
     for file in kept_files(&folder) {
@@ -323,7 +323,7 @@ fn damaged_graphs_are_built_again() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Waits until the times of a file are old enough to tell it from a later version.
+/// Waits until the timestamps of a file are older than the clock tick of the file system.
 fn settled(file: &Path) -> String {
     loop {
         if let Some(origin) = cache::origin(file) {
@@ -334,29 +334,29 @@ fn settled(file: &Path) -> String {
 }
 
 #[test]
-fn an_origin_tells_versions_of_a_file_apart() {
+fn versions_of_a_file_have_different_origins() {
     let list = File::new("origin.el", b"0 1\n");
     let (path, time) = (&list.0, SystemTime::UNIX_EPOCH + Duration::from_secs(1000));
     let set_time = |path: &Path| std::fs::File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
     set_time(path);
-    assert_eq!(cache::origin(path), None, "it could be changed again at the same time");
+    assert_eq!(cache::origin(path), None, "it could change again in the same tick");
     let first = settled(path);
     assert_eq!(first, settled(path));
 
-    // As `cp -p` leaves it: other contents, but the same inode, size and time.
+    // As after `cp -p`: other contents with the same inode, size and mtime.
     std::fs::write(path, b"1 0\n").unwrap();
     set_time(path);
     let second = settled(path);
     assert_ne!(first, second);
 
-    // As `mv` leaves it: another inode.
+    // As after `mv`: another inode.
     let other = File::new("origin-other.el", b"0 0\n");
     set_time(&other.0);
     std::fs::rename(&other.0, path).unwrap();
     assert!(![first, second].contains(&settled(path)));
 
     assert_eq!(cache::origin(Path::new("no such file")), None);
-    assert_eq!(cache::origin(&std::env::temp_dir()), None, "a folder");
+    assert_eq!(cache::origin(&std::env::temp_dir()), None, "a directory");
 }
 
 #[track_caller]
@@ -369,7 +369,7 @@ fn exceeds(limit: u64, result: impl FnOnce() -> Result<Graph, Error>) {
 
 #[test]
 fn memory_for_graphs_is_limited() {
-    // Few bytes that name many nodes.
+    // Short files that name large nodes.
     let list = File::new("huge-node.el", b"0 2147483646\n");
     exceeds(1 << 30, || Graph::read(&list.0));
     let header = "%%MatrixMarket matrix coordinate pattern general\n";
@@ -382,7 +382,7 @@ fn memory_for_graphs_is_limited() {
     let directed = Graph::new(&edges(10_000, &path, false)).unwrap();
     exceeds(1 << 17, || directed.symmetric());
 
-    // Texts and rows that are larger than the limit, or whose graph is.
+    // Files that exceed the limit, or whose graph does.
     let text = File::new("limited.el", "12 13\n".repeat(10_000).as_bytes());
     for limit in [1000, 59_999, 100_000] {
         exceeds(limit, || Graph::read(&text.0));
@@ -392,7 +392,7 @@ fn memory_for_graphs_is_limited() {
     exceeds(60, || Graph::read(&rows.0));
     assert_eq!(graph::limited(200, || Graph::read(&rows.0)).unwrap().edges(), 4);
 
-    // An inner limit holds until it ends.
+    // The outer limit is restored after an inner one.
     graph::limited(10, || {
         graph::limited(1 << 20, || Graph::read(&rows.0)).unwrap();
         exceeds(10, || Graph::read(&rows.0));
@@ -400,19 +400,19 @@ fn memory_for_graphs_is_limited() {
 }
 
 #[test]
-fn kept_graphs_are_limited() {
+fn cached_graphs_are_limited() {
     let (folder, cache) = cache("limited");
     let built = Graph::new(&Edges::generate(Family::Uniform, 10, 20, 1).unwrap()).unwrap();
     cache.graph("it", || Ok(built)).unwrap();
     exceeds(1000, || cache.graph("it", never).map(|(graph, _)| graph));
     exceeds(1000, || cache::inspect(&kept_files(&folder)[0]));
-    assert_eq!(cache.graph("it", never).unwrap().1, Lookup::Hit, "it is not deleted");
+    assert_eq!(cache.graph("it", never).unwrap().1, Lookup::Hit, "the file is not deleted");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[cfg(feature = "gz")]
 #[test]
-fn unpacked_files_are_limited() {
+fn decompressed_files_are_limited() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     for _ in 0..64 {
         std::io::Write::write_all(&mut packed, &[b' '; 1 << 20]).unwrap();
@@ -440,7 +440,7 @@ fn devices_are_refused_and_pipes_are_limited() {
             let pipe = pipe.clone();
             move || {
                 let mut pipe = std::fs::File::options().write(true).open(pipe).unwrap();
-                // Until nothing reads it any more, or it is complete.
+                // Until the reader closes the pipe, or all is written.
                 for _ in 0..1 << 16 {
                     if std::io::Write::write_all(&mut pipe, text.as_bytes()).is_err() {
                         break;

@@ -1,4 +1,4 @@
-//! Megakernels do what their items would do one after the other.
+//! Megakernels are equivalent to the sequential execution of their items.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -48,10 +48,10 @@ fn ops() -> Vec<Op> {
     programs.into_iter().map(op).collect()
 }
 
-/// The trips that an invocation may take here.
+/// Fuel of an invocation.
 const FUEL: u32 = 1000;
 
-/// Memory by handle, and what items do to it.
+/// Sequential model of a session.
 struct Model {
     memory: Vec<Vec<u32>>,
     hits: Vec<u32>,
@@ -87,7 +87,7 @@ impl Model {
                 each(&|i, old| if at(i) == 666 { old } else { at(i) });
             }
             SPIN => {
-                // The trip that leaves takes fuel, too.
+                // The last trip takes fuel, too.
                 failed = (0..length).any(|i| at(i) >= FUEL).then_some(Failure::OutOfFuel);
                 each(&|i, old| if at(i) >= FUEL { old } else { at(i) });
             }
@@ -97,25 +97,25 @@ impl Model {
     }
 }
 
-/// What was reported, in order.
+/// Reported words, sorted.
 fn words(hits: &[Hit]) -> Vec<u32> {
     let mut words: Vec<u32> = hits.iter().map(|hit| hit.word).collect();
     words.sort_unstable();
     words
 }
 
-/// Which items failed and why, in order.
-fn whys(failures: &[Failed]) -> Vec<(u64, Failure)> {
-    let mut whys: Vec<_> = failures.iter().map(|failed| (failed.number, failed.why.clone())).collect();
-    whys.sort_by_key(|(number, _)| *number);
-    whys
+/// Failures by sequence number, sorted.
+fn reasons(failures: &[Failed]) -> Vec<(u64, Failure)> {
+    let mut reasons: Vec<_> = failures.iter().map(|failed| (failed.number, failed.why.clone())).collect();
+    reasons.sort_by_key(|(number, _)| *number);
+    reasons
 }
 
-/// How long the memory of each handle is; the last two are atomic, the first is nobody's.
+/// Lengths of the handles' allocations; the last two are atomic, and handle 0 is invalid.
 const LENGTHS: [u32; 10] = [0, 1, 1, 3, 64, 100, 64, 300, 7, 16];
 const ATOMIC: usize = 8;
 
-/// An item, from numbers.
+/// Derives a valid item from random numbers.
 fn item([op, input, output, param]: [u32; 4]) -> WorkItem {
     let op = op % 10;
     let plain = |number: u32| 1 + number % (ATOMIC as u32 - 1);
@@ -127,7 +127,7 @@ fn item([op, input, output, param]: [u32; 4]) -> WorkItem {
         FIND => item.param = param % 3000,
         _ => {}
     }
-    // In place, only what uses its own elements.
+    // Only elementwise operations work in place.
     if matches!(op, ROTATE | SCAN | CHECKED | SPIN) && item.input_handle == item.output_handle {
         item.input_handle = item.output_handle % 7 + 1;
     }
@@ -157,7 +157,7 @@ fn read(session: &Session, handle: Handle) -> Vec<u32> {
     session.read(handle).unwrap()
 }
 
-/// Runs items in a session and in the model, again and again, so that what turns out to be hot is compiled and used.
+/// Compares a session with the model over three rounds of the same items, so that hot operations are compiled and used.
 fn check(device: &Device, config: &Config, items: &[WorkItem]) -> Report {
     let (mut session, handles) = session(device, config.clone());
     let mut model = Model { memory: contents(), hits: Vec::new(), failures: Vec::new() };
@@ -176,7 +176,7 @@ fn check(device: &Device, config: &Config, items: &[WorkItem]) -> Report {
         }
         model.hits.sort_unstable();
         assert_eq!(words(&report.hits), model.hits);
-        assert_eq!(whys(&report.failures), model.failures);
+        assert_eq!(reasons(&report.failures), model.failures);
         assert_eq!(report.items, items.len() as u64);
         model.hits.clear();
         model.failures.clear();
@@ -186,11 +186,12 @@ fn check(device: &Device, config: &Config, items: &[WorkItem]) -> Report {
     last
 }
 
-/// Policies that always compile, and never.
+/// Policy that always compiles.
 fn compiling() -> Policy {
     Policy { jit_queue_len_threshold: 0, min_hit_capacity: 2, ..Config::default().policy }
 }
 
+/// Policy that never compiles.
 fn interpreting() -> Policy {
     let never = u32::MAX;
     Policy {
@@ -206,7 +207,7 @@ fn configs() -> [Config; 3] {
     [
         config.clone(),
         Config { policy: interpreting(), ..config.clone() },
-        // Little of everything: slices, workers, and patience with windows.
+        // Minimal slices, worker groups and window threshold.
         Config { slice: 5, worker_groups: 1, policy: Policy { hot_window_threshold: 1, ..compiling() }, ..config },
     ]
 }
@@ -226,13 +227,13 @@ fn random_items(device: &Device, cases: u32) {
 }
 
 #[test]
-fn items_have_the_effect_of_one_after_the_other() {
+fn items_take_effect_sequentially() {
     random_items(&Device::open(&Cpu::default()).unwrap(), 60);
     random_items(&Device::open(&Oracle::default()).unwrap(), 10);
 }
 
 #[test]
-fn items_have_the_effect_of_one_after_the_other_on_a_gpu() {
+fn items_take_effect_sequentially_on_a_gpu() {
     match Device::open(&Wgpu) {
         Ok(device) => {
             random_items(&device, 4);
@@ -242,15 +243,15 @@ fn items_have_the_effect_of_one_after_the_other_on_a_gpu() {
             };
             check(&device, &narrow, &(0..60).map(|i| item([i, i / 3, i * 7, i])).collect::<Vec<_>>());
         }
-        // Where a driver should be and is not, the tests of the backend itself fail.
+        // Missing drivers are reported by the tests of the backend.
         Err(DriverError::NoAdapter { .. }) => eprintln!("not run"),
         Err(error) => panic!("{error}"),
     }
 }
 
-/// So many that passes for megakernels are selected, which make one arm of those that differ in a number.
+/// The number of arms selects the megakernel passes, which merge arms that differ in a constant.
 #[test]
-fn operations_that_are_alike_stay_what_they_are() {
+fn merged_interpreter_arms_keep_their_semantics() {
     let op = |number: u32| {
         let sum = if number.is_multiple_of(2) { "%y = mul %x, 7" } else { &format!("%y = add %x, {number}") };
         let body = format!("%i = global_index\n%x = load input[%i]\n{sum}\nstore output[%i], %y");
@@ -281,10 +282,10 @@ fn operations_that_are_alike_stay_what_they_are() {
 }
 
 #[test]
-fn chains_that_come_often_are_fused() {
+fn hot_chains_are_fused() {
     let device = Device::open(&Cpu::default()).unwrap();
     let [config, interpreter, _] = configs().map(|config| Config { order: Order::Barriers, ..config });
-    // Two chains at once, again and again: 4 → 6 → 4 → 6, and 2 → 1 → 2.
+    // Two interleaved chains, repeated: 4 → 6 → 4 → 6, and 2 → 1 → 2.
     let link =
         |op_handle, input_handle, output_handle, param| WorkItem { op_handle, input_handle, output_handle, param };
     let chains = [
@@ -303,19 +304,19 @@ fn chains_that_come_often_are_fused() {
     assert!(report.groups < apart.groups);
     let interpreted = check(&device, &interpreter, &items);
     assert_eq!((interpreted.fused, interpreted.interpreted), (0, items.len() as u64));
-    // What goes across the elements of its input waits for all of them.
+    // An operation that reads other elements of its input cannot be fused.
     let across = [link(SCALE, 4, 6, 3), link(ROTATE, 6, 4, 0)].repeat(20);
     assert_eq!(check(&device, &configs()[0], &across).fused, 0);
 }
 
 #[test]
-fn chains_that_come_no_more_make_room_for_others() {
+fn idle_windows_are_evicted() {
     const SHAPES: u32 = 150;
     let device = Device::open(&Cpu::default()).unwrap();
     let policy = Policy { hot_window_threshold: 1, ..compiling() };
     let config = Config { plain_words: 1 << 16, order: Order::Barriers, policy, ..Config::of(&device) };
     let (mut session, _) = session(&device, config);
-    // Each length makes another shape: a → b → c.
+    // Each length is another shape: a → b → c.
     let mut chain = |length| {
         let [a, b, c] = [0; 3].map(|_| session.allocate(Segment::Plain, length).unwrap());
         session.write(a, &1u32.to_le_bytes().repeat(length as usize)).unwrap();
@@ -340,12 +341,12 @@ fn chains_that_come_no_more_make_room_for_others() {
     };
     let rounds: Vec<u32> = (9..9 + SHAPES).map(&mut chain).collect();
     assert!(rounds[..64].iter().all(|rounds| *rounds <= 3), "{rounds:?}");
-    assert!(rounds[64..].iter().any(|rounds| *rounds > 3), "some wait for others to be forgotten: {rounds:?}");
+    assert!(rounds[64..].iter().any(|rounds| *rounds > 3), "some wait for an eviction: {rounds:?}");
 }
 
 #[test]
-fn items_wait_for_those_they_depend_on() {
-    // All operations have workgroups of this size, and none reports hits.
+fn dependency_counters_order_items() {
+    // The ready queue requires equal workgroup sizes and no hits.
     let sizing = Sizing::Preferred(NonZeroU32::new(32).unwrap());
     let policy = Policy { hot_window_threshold: u32::MAX, sizing, ..compiling() };
     let config = Config { order: Order::Counters, policy, ..configs()[0].clone() };
@@ -366,7 +367,7 @@ fn items_wait_for_those_they_depend_on() {
 }
 
 #[test]
-fn what_cannot_be_executed_fails_alone() {
+fn invalid_items_fail_individually() {
     let device = Device::open(&Cpu::default()).unwrap();
     let good = WorkItem { op_handle: SCALE, input_handle: 3, output_handle: 4, param: 2 };
     let (mut session, handles) = session(&device, configs()[0].clone());
@@ -389,28 +390,28 @@ fn what_cannot_be_executed_fails_alone() {
         (5, Failure::Overlap),
         (6, Failure::UnknownHandle),
     ];
-    assert_eq!(whys(&report.failures), expected);
+    assert_eq!(reasons(&report.failures), expected);
     assert_eq!(report.failures[1].item, items[2]);
     assert_eq!((report.items, report.launches), (7, 1));
 
-    // Numbers go on in the next drain.
+    // Sequence numbers continue in the next drain.
     assert_eq!(session.submit(&[good, WorkItem { op_handle: 77, ..good }]), Pushed::All);
-    assert_eq!(whys(&session.drain().unwrap().failures), [(8, Failure::UnknownOp)]);
+    assert_eq!(reasons(&session.drain().unwrap().failures), [(8, Failure::UnknownOp)]);
     assert!(matches!(session.read(Handle(0)), Err(Error::NoSuchHandle { handle: 0 })));
     session.free(handles[0]).unwrap();
     assert!(matches!(session.free(handles[0]), Err(Error::NoSuchHandle { .. })));
-    assert_ne!(session.allocate(Segment::Plain, 1).unwrap(), handles[0], "a handle is given once");
+    assert_ne!(session.allocate(Segment::Plain, 1).unwrap(), handles[0], "a handle is issued once");
 }
 
 #[test]
-fn items_that_would_change_nothing_are_left_out() {
+fn redundant_items_are_pruned() {
     let device = Device::open(&Cpu::default()).unwrap();
     let (mut session, _) = session(&device, configs()[0].clone());
     let pure = SCALE;
     let scale = text::parse(include_str!("../../../examples/megakernel/ops.vyre")).unwrap().programs.remove(0);
     let undeclared = session.register(Op::new(validate::program(scale).unwrap()).unwrap());
     let item = |op_handle, input_handle, output_handle| WorkItem { op_handle, input_handle, output_handle, param: 3 };
-    // The second is the first again; the fourth is not, because the third wrote what it reads.
+    // The second item repeats the first. The fourth does not, because the third overwrote its input.
     let items = [
         item(pure, 4, 6),
         item(pure, 4, 6),
@@ -424,10 +425,10 @@ fn items_that_would_change_nothing_are_left_out() {
 }
 
 #[test]
-fn leaving_out_items_changes_nothing() {
+fn pruning_preserves_results() {
     let device = Device::open(&Cpu::default()).unwrap();
     let mut runner = TestRunner::new_with_rng(Cases::with_cases(60), TestRunner::deterministic().new_rng());
-    // Few enough that many come again: pure ones with two and three handles, in place, and others that overwrite what those read.
+    // A small domain, so that many items repeat: pure operations of two and three handles, in place, and writers of their inputs.
     let items = proptest::collection::vec((0..6u32, 0..3u32, 0..3u32), 0..120);
     let pruned = std::cell::Cell::new(0);
     runner
@@ -445,7 +446,7 @@ fn leaving_out_items_changes_nothing() {
 }
 
 #[test]
-fn items_wait_for_a_budget_that_they_fit() {
+fn items_stay_pending_until_the_budget_suffices() {
     let device = Device::open(&Cpu::default()).unwrap();
     let config = Config { plain_words: 4096, atomic_words: 64, slice: 16, ..Config::default() };
     let (mut session, _) = session(&device, config);
@@ -456,7 +457,7 @@ fn items_wait_for_a_budget_that_they_fit() {
         Err(Error::Driver(DriverError::OverBudget { required, budget: 16_000, .. })) => required,
         other => panic!("{other:?}"),
     };
-    assert_eq!(session.pending(), [item], "nothing is lost");
+    assert_eq!(session.pending(), [item], "no item is lost");
     session.set_budget(required - 1);
     assert!(matches!(session.drain(), Err(Error::Driver(DriverError::OverBudget { .. }))));
     session.set_budget(required);
@@ -464,7 +465,7 @@ fn items_wait_for_a_budget_that_they_fit() {
 }
 
 #[test]
-fn several_threads_submit_while_one_drains() {
+fn producers_submit_during_drains() {
     let device = Device::open(&Cpu::default()).unwrap();
     let config = Config { queue: 100, ..configs()[0].clone() };
     let (mut session, handles) = session(&device, config);
@@ -487,9 +488,9 @@ fn several_threads_submit_while_one_drains() {
 }
 
 #[test]
-fn the_watchdog_names_the_item_that_a_worker_is_stuck_on() {
+fn the_watchdog_reports_the_stuck_item() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
-    // Much longer than a worker that is done soon waits for a processor on a busy machine.
+    // Far above scheduling delays of workers on a busy machine.
     let patience = Duration::from_secs(1);
     for order in [Order::Barriers, Order::Counters] {
         let sizing = Sizing::Preferred(NonZeroU32::new(32).unwrap());
@@ -499,7 +500,7 @@ fn the_watchdog_names_the_item_that_a_worker_is_stuck_on() {
         let (mut session, handles) = session(&device, config);
         let item =
             |op_handle, input_handle, output_handle| WorkItem { op_handle, input_handle, output_handle, param: 3 };
-        // The second waits for the first, the spinning one for nobody, and the last for the spinning one.
+        // The second item depends on the first, `SPIN` on none, and the fourth on `SPIN`.
         let items = [item(SCALE, 4, 6), item(ACCUMULATE, 6, 5), item(SPIN, 7, 7), item(SCALE, 7, 4), item(SCAN, 6, 5)];
         let ones = |handle: usize| 1u32.to_le_bytes().repeat(LENGTHS[handle] as usize);
         for round in 0..3 {
@@ -513,12 +514,12 @@ fn the_watchdog_names_the_item_that_a_worker_is_stuck_on() {
             let report = session.drain().unwrap();
             let stuck = 5 * round + 2;
             assert!(
-                matches!(&whys(&report.failures)[..], [(number, Failure::Stuck { .. })] if *number == stuck),
+                matches!(&reasons(&report.failures)[..], [(number, Failure::Stuck { .. })] if *number == stuck),
                 "{report:?}"
             );
             assert_eq!(report.items, 5);
             assert_eq!(read(&session, handles[5]), [3; 64]);
-            assert_eq!(read(&session, handles[3])[1..], [3; 63], "what waited for the stuck one ran, too");
+            assert_eq!(read(&session, handles[3])[1..], [3; 63], "dependents of the stuck item are executed");
             session.finish_compiling();
         }
     }
@@ -527,7 +528,7 @@ fn the_watchdog_names_the_item_that_a_worker_is_stuck_on() {
     assert!(matches!(Session::new(&oracle, config), Err(Error::Driver(DriverError::Unsupported { .. }))));
 }
 
-/// The monotonic clock, which cancels drains at every 97th reading: between slices, and in the middle of planning one.
+/// Monotonic clock that cancels the drain at every 97th reading, between slices and during planning.
 #[derive(Debug, Default)]
 struct Cancelling {
     readings: AtomicU64,
@@ -544,7 +545,7 @@ impl Clock for Cancelling {
 }
 
 #[test]
-fn cancelling_and_shutting_down_lose_nothing() {
+fn cancellation_and_shutdown_lose_no_items() {
     let device = Device::open(&Cpu::default()).unwrap();
     for watchdog in [None, Some(Duration::from_secs(600))] {
         let clock = Arc::new(Cancelling::default());
@@ -563,7 +564,7 @@ fn cancelling_and_shutting_down_lose_nothing() {
             drains += 1;
         }
         assert!(drains > 5, "{drains}");
-        // One that came too late is for the next drain, which is the last.
+        // A cancellation between drains applies to the next one: the shutdown.
         canceller.cancel();
         let handle = handles[3];
         let queue = session.queue();
@@ -577,7 +578,7 @@ fn cancelling_and_shutting_down_lose_nothing() {
 }
 
 #[test]
-fn what_a_drain_measures_adds_up() {
+fn telemetry_of_a_drain_is_consistent() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let config = Config { telemetry: true, slice: 64, ..configs()[0].clone() };
     let (mut session, _) = session(&device, config);
@@ -599,7 +600,7 @@ fn what_a_drain_measures_adds_up() {
 }
 
 #[test]
-fn a_session_with_a_journal_goes_on_after_its_device_is_lost() {
+fn a_journaled_session_resumes_after_a_device_loss() {
     let config = Config { journal: Some(150), slice: 40, ..configs()[0].clone() };
     let lost = match Device::open(&Wgpu) {
         Ok(_) => shared(|_| {}),
@@ -638,12 +639,12 @@ fn a_session_with_a_journal_goes_on_after_its_device_is_lost() {
         assert_eq!(read(&session, *handle), model.memory[handle.0 as usize], "handle {}", handle.0);
     }
     model.hits.sort_unstable();
-    assert_eq!(words(&hits), model.hits, "none is lost, and none is there twice");
-    assert_eq!(whys(&failures), model.failures);
+    assert_eq!(words(&hits), model.hits, "hits are reported exactly once");
+    assert_eq!(reasons(&failures), model.failures);
 }
 
 #[test]
-fn programs_that_are_no_operations_are_refused() {
+fn programs_that_cannot_be_operations_are_refused() {
     let reason = |source: &str| {
         let program = validate::module(text::parse(source).unwrap()).unwrap().programs[0].clone();
         match Op::new(program) {

@@ -1,4 +1,4 @@
-//! Every public function of the megakernel takes random and extreme arguments: it returns a value or a typed error, and neither panics nor
+//! Fuzz tests of the public functions of the megakernel: random and extreme arguments give a value or a typed error, without panics or
 //! hangs.
 
 use std::num::NonZeroU32;
@@ -33,7 +33,7 @@ fn check<S: Strategy>(cases: u32, inputs: S, test: impl Fn(S::Value)) {
         .unwrap();
 }
 
-/// Small numbers, any numbers, and those at the ends.
+/// Small, random and extreme numbers.
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![0..20u32, any::<u32>(), select(vec![0, 1, 2, 255, 256, 1 << 24, u32::MAX - 1, u32::MAX])]
 }
@@ -80,7 +80,7 @@ fn policies() -> impl Strategy<Value = Policy> {
 }
 
 #[test]
-fn policy_takes_any_request() {
+fn policy_handles_arbitrary_requests() {
     use Topology::{DenseFrontier, Empty, FusedDense, HybridFrontier, MemoryConstrained, SparseFrontier};
     let all = vec![Empty, MemoryConstrained, SparseFrontier, HybridFrontier, DenseFrontier, FusedDense];
     let words = proptest::collection::vec(number(), 12);
@@ -118,7 +118,7 @@ fn policy_takes_any_request() {
 }
 
 #[test]
-fn priority_accounting_takes_any_counts() {
+fn priority_accounting_handles_arbitrary_counts() {
     let counters = || {
         [long(), long(), long()].prop_map(|[requeues, aged_promotions, oldest_age]| Accounting {
             requeues,
@@ -132,7 +132,7 @@ fn priority_accounting_takes_any_counts() {
         let before = one;
         assert!(one.promote(more).is_ok() || one == before);
         let before = one;
-        assert!(one.add(&other).is_ok() || one == before, "nothing is added by halves");
+        assert!(one.add(&other).is_ok() || one == before, "a failed addition is not partial");
         one.age(more);
         assert!(one.oldest_age >= more);
         let answer = one.recommend();
@@ -141,7 +141,7 @@ fn priority_accounting_takes_any_counts() {
 }
 
 #[test]
-fn diffusion_takes_any_number_of_steps() {
+fn diffusion_handles_arbitrary_steps() {
     let floats = || proptest::collection::vec(any::<f32>(), 0..6);
     check(1000, (floats(), floats(), any::<f32>(), number()), |(stalk, restriction, damping, steps)| {
         let mut diffusion = Diffusion::default();
@@ -150,11 +150,11 @@ fn diffusion_takes_any_number_of_steps() {
     });
     let mut diffusion = Diffusion::default();
     assert_eq!(diffusion.run(&[1.0, 3.0], &[1.0, 0.0], 0.5, u32::MAX), [0.0, 3.0]);
-    assert_eq!(diffusion.run(&[1.0], &[2.0], 1.0, u32::MAX), [-1.0], "an odd number of changes of sign");
+    assert_eq!(diffusion.run(&[1.0], &[2.0], 1.0, u32::MAX), [-1.0], "an odd number of sign changes");
 }
 
 #[test]
-fn redundancy_takes_any_items_and_traits() {
+fn redundancy_handles_arbitrary_items_and_traits() {
     let access = || select(vec![Access::None, Access::Read, Access::Write, Access::Update]);
     let traits = (any::<bool>(), access(), access(), access()).prop_map(|(pure, input, output, param)| Traits {
         pure,
@@ -171,7 +171,7 @@ fn redundancy_takes_any_items_and_traits() {
             assert_eq!(report.redundant_pairs.len(), report.total_redundant_ops);
             let mut pruner = Pruner::default();
             let mut kept = Vec::new();
-            // Traits that change between calls give nothing useful, but an answer.
+            // Traits that vary between calls give a meaningless result, but no panic or hang.
             let calls = AtomicU64::new(0);
             let of = |op: u32| {
                 let call = if varies { calls.fetch_add(1, Relaxed) as usize } else { 0 };
@@ -179,8 +179,8 @@ fn redundancy_takes_any_items_and_traits() {
             };
             for items in [&one, &other] {
                 let pruned = pruner.prune(items, of, &mut kept).unwrap();
-                let left_out = pruned.total_redundant_ops;
-                assert_eq!(kept.len(), if left_out == 0 { 0 } else { items.len() - left_out });
+                let redundant = pruned.total_redundant_ops;
+                assert_eq!(kept.len(), if redundant == 0 { 0 } else { items.len() - redundant });
             }
             assert!(pruner.retained_capacity() < 1 << 12);
             for (item, traits) in one.iter().zip(&traits) {
@@ -192,7 +192,7 @@ fn redundancy_takes_any_items_and_traits() {
 }
 
 #[test]
-fn rings_take_any_sizes() {
+fn rings_handle_arbitrary_sizes() {
     let sizes = || prop_oneof![0..50usize, select(vec![0, 1, 1 << 20, usize::MAX - 1, usize::MAX])];
     check(200, (sizes(), sizes(), 0..100usize, any::<bool>()), |(capacity, limit, items, closes)| {
         let ring = Ring::new(capacity);
@@ -215,7 +215,7 @@ fn rings_take_any_sizes() {
 }
 
 #[test]
-fn tuners_take_any_settings_and_costs() {
+fn tuners_handle_arbitrary_settings_and_costs() {
     let settings = [number(), number(), number(), number()].prop_map(|[width, jit, multiplier, batch]| Settings {
         width,
         jit,
@@ -240,7 +240,7 @@ fn tuners_take_any_settings_and_costs() {
     });
 }
 
-/// A report with the numbers given, in every field that has a number.
+/// Returns a report with the given numbers in all numeric fields.
 fn report([number, other]: [u64; 2], kernel: usize) -> Report {
     let (time, now) = (Duration::new(number, 999_999_999), Instant::now());
     let later = now.checked_add(Duration::from_secs(other)).unwrap_or(now);
@@ -272,7 +272,7 @@ fn report([number, other]: [u64; 2], kernel: usize) -> Report {
 }
 
 #[test]
-fn reports_add_any_numbers() {
+fn reports_add_arbitrary_numbers() {
     let numbers = || ([long(), long()], prop_oneof![Just(0), Just(usize::MAX)]);
     check(500, (numbers(), numbers(), float()), |((numbers, kernel), (others, other), percent)| {
         let mut sum = report(numbers, kernel);
@@ -289,7 +289,7 @@ fn reports_add_any_numbers() {
     });
 }
 
-/// Time that jumps back and forth.
+/// Non-monotonic clock.
 #[derive(Debug)]
 struct Erratic {
     start: Instant,
@@ -315,7 +315,7 @@ fn ops() -> Vec<Op> {
         .collect()
 }
 
-/// Everything that a session is configured with, but for the sizes of its arena.
+/// Random configurations with an arena of fixed size.
 fn configs() -> impl Strategy<Value = Config> {
     let bytes = prop_oneof![3 => Just(u64::MAX), 1 => long()];
     let time = proptest::option::weighted(0.3, long());
@@ -327,7 +327,7 @@ fn configs() -> impl Strategy<Value = Config> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let numbers = (number(), number(), prop_oneof![4 => Just(0), 1 => 1..200_000u64, 1 => long()]);
     let tenants = proptest::collection::vec(share, 0..3);
-    // Policies that ask for no more hits than there is memory for in a test.
+    // Bounds the hit capacity by the memory of a test.
     let policies = policies().prop_map(|policy| Policy {
         min_hit_capacity: policy.min_hit_capacity % 5000,
         hit_capacity_multiplier: policy.hit_capacity_multiplier % 100,
@@ -388,7 +388,7 @@ enum Call {
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
     let segment = || select(vec![Segment::Plain, Segment::Atomic]);
-    // Mostly operations and handles that exist.
+    // Mostly valid operations and handles.
     let item = prop_oneof![
         1 => any_item(),
         5 => (1..11u32, 1..10u32, 1..10u32, number()).prop_map(|(op_handle, input_handle, output_handle, param)| {
@@ -422,7 +422,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     proptest::collection::vec(call, 0..30)
 }
 
-/// Runs calls, and returns how many items were executed. Handles are those that allocations gave, freed or not.
+/// Runs calls, and returns the number of executed items. Handles are from allocations, freed or not.
 fn call_all(device: &Device, config: Config, calls: Vec<Call>) -> u64 {
     let mut executed = 0;
     let mut session = match Session::new(device, config) {
@@ -513,7 +513,7 @@ fn call_all(device: &Device, config: Config, calls: Vec<Call>) -> u64 {
             Call::Checkpoint => session.checkpoint().unwrap(),
             Call::Resume => match session.resume(device) {
                 Ok(()) | Err(Error::Driver(DriverError::Unsupported { .. })) => {}
-                // The policy or the budget of the session lets nothing run.
+                // The policy or the budget prevents every launch.
                 Err(
                     Error::Driver(
                         DriverError::OverBudget { .. } | DriverError::OutOfMemory { .. } | DriverError::Overflow { .. },
@@ -536,14 +536,14 @@ fn call_all(device: &Device, config: Config, calls: Vec<Call>) -> u64 {
 }
 
 #[test]
-fn sessions_take_any_calls() {
+fn sessions_handle_arbitrary_calls() {
     let executed = AtomicU64::new(0);
     let call_all = |device: &Device, config, calls| _ = executed.fetch_add(call_all(device, config, calls), Relaxed);
     let oracle = Device::open(&Oracle::default()).unwrap();
     check(400, (configs(), calls()), |(config, calls)| call_all(&oracle, config, calls));
     let cpu = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     check(40, (configs(), calls()), |(config, calls)| call_all(&cpu, config, calls));
-    // Patience of nothing ends whatever is seen running; patience without end ends nothing.
+    // A time limit of 0 stops every item that is seen running; the maximum stops none.
     for patience in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
         let watched = |config| Config { watchdog: Some(patience), ..config };
         check(3, (configs(), calls()), |(config, calls)| call_all(&cpu, watched(config), calls));
@@ -583,11 +583,11 @@ fn sessions_of_extreme_sizes_are_refused_or_small() {
     assert_eq!(session.submit(&[WorkItem { op_handle: u32::MAX, ..WorkItem::default() }]), Pushed::All);
     assert_eq!(session.drain().unwrap().failures.len(), 1);
     assert!(matches!(session.resume(&device), Err(Error::Driver(DriverError::Unsupported { .. }))));
-    // More memory than the budget has, whatever the device has.
+    // An arena beyond the budget, whatever the memory of the device.
     for words in [u32::MAX, 1 << 31] {
         let large = Config { plain_words: words, atomic_words: words, budget: 1 << 20, ..config.clone() };
         assert!(matches!(Session::new(&device, large), Err(Error::Driver(DriverError::OverBudget { .. }))));
     }
-    let suited = Config::of(&device);
-    assert!(suited.slice > 0 && suited.queue > 0);
+    let recommended = Config::of(&device);
+    assert!(recommended.slice > 0 && recommended.queue > 0);
 }

@@ -1,5 +1,5 @@
-//! Pipelines keep what a direct launch promises: overlapping arguments are refused, no dispatch is dropped, and fuel, deadline and
-//! traps of a dispatch stop no other one.
+//! Pipelines keep the guarantees of direct launches: overlapping arguments are refused, every dispatch is executed, and fuel, deadlines and
+//! traps of a dispatch stop no other dispatch.
 
 use std::time::Duration;
 
@@ -132,7 +132,7 @@ fn upload(device: &Device, words: &[u32]) -> Buffer {
     device.upload(Element::U32, bytemuck::cast_slice(words)).unwrap()
 }
 
-/// Runs a program over buffers at once.
+/// Runs a program directly, without a pipeline.
 fn launch(device: &Device, program: &Validated<Program>, x: &Buffer, y: &Buffer) -> Result<(), Error> {
     let kernel = device.compile(program)?;
     device.run(&kernel.dispatch(Grid::elements(x.len()), [("x", x.into()), ("y", y.into())])?)?;
@@ -154,7 +154,7 @@ fn overlapping_arguments_are_refused_with_the_error_of_a_direct_launch() {
             assert_eq!(recorded.as_ref().err().map(Error::code), (start < 64).then_some("L011"));
             assert_eq!(pipeline.recorded().dispatches.len(), usize::from(start >= 64));
         }
-        // The same memory as elements of another type, and all of it with a part.
+        // The whole allocation with a part of it.
         let all = upload(&device, &[0; 128]);
         let mut pipeline = Pipeline::new("overlap");
         let (whole, part) = (pipeline.attach(&all), pipeline.attach(&all.slice(100..128).unwrap()));
@@ -166,7 +166,7 @@ fn overlapping_arguments_are_refused_with_the_error_of_a_direct_launch() {
 }
 
 #[test]
-fn arguments_that_overlap_and_are_only_read_are_accepted() {
+fn overlapping_arguments_that_are_only_read_are_accepted() {
     let length = program("count_to_length");
     for device in devices() {
         let (all, y) = (upload(&device, &[7; 96]), upload(&device, &[0; 64]));
@@ -204,7 +204,7 @@ fn plans_that_do_not_execute_every_dispatch_once_are_refused() {
     assert_eq!(refused(|plan| plan.launches[0].dispatches.clear()), says(0, 0));
 }
 
-/// Dispatches of a program over parts of one buffer, as they were accepted.
+/// Records dispatches over parts of one buffer, and returns the accepted ones.
 fn over_parts(device: &Device, parts: &[(u32, u32, u32)]) -> (Pipeline, Buffer, Vec<(Buffer, Buffer)>) {
     let all = upload(device, &(0..300).collect::<Vec<_>>());
     let add = program("add");
@@ -225,7 +225,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn dispatches_over_any_parts_of_a_buffer_run_as_if_alone(
+    fn dispatches_over_parts_of_a_buffer_match_direct_launches(
         parts in prop::collection::vec((0u32..200, 0u32..200, 1u32..100), 0..8)
     ) {
         thread_local!(static CPU: Device = Device::open(&Cpu::default()).unwrap());
@@ -245,8 +245,8 @@ proptest! {
     }
 }
 
-/// Buffers of which each dispatch of a program reads one and writes the next: the first is given, the last comes out, and those
-/// between have this role.
+/// Records a chain of dispatches of a program: each reads a buffer and writes the next one. The first buffer is an input, the last an
+/// output, and those in between have the role `between`.
 fn chain(
     pipeline: &mut Pipeline,
     name: &str,
@@ -280,7 +280,7 @@ fn words(compiled: &Compiled, name: &str) -> Vec<u32> {
 }
 
 #[test]
-fn dispatches_whose_trips_are_not_bounded_have_fuel_of_their_own() {
+fn dispatches_with_unbounded_trips_are_not_fused() {
     for device in devices() {
         let mut pipeline = Pipeline::new("spins");
         chain(&mut pipeline, "spin", 3, Role::Out, &[]);
@@ -304,7 +304,7 @@ fn dispatches_whose_trips_are_not_bounded_have_fuel_of_their_own() {
 }
 
 #[test]
-fn a_dispatch_that_runs_out_of_fuel_leaves_the_results_of_those_before_it_complete() {
+fn results_before_a_dispatch_that_runs_out_of_fuel_are_complete() {
     for device in devices() {
         let mut pipeline = Pipeline::new("spins");
         let ids = ["x", "sum", "spun"].map(|name| {
@@ -323,7 +323,7 @@ fn a_dispatch_that_runs_out_of_fuel_leaves_the_results_of_those_before_it_comple
 }
 
 #[test]
-fn a_dispatch_that_traps_leaves_the_results_of_those_before_it_complete() {
+fn results_before_a_dispatch_that_traps_are_complete() {
     for device in devices() {
         let mut pipeline = Pipeline::new("trap");
         let ids = ["x", "sum", "last"].map(|name| {
@@ -344,7 +344,7 @@ fn a_dispatch_that_traps_leaves_the_results_of_those_before_it_complete() {
 }
 
 #[test]
-fn dispatches_whose_trips_are_bounded_are_fused_and_keep_their_fuel() {
+fn dispatches_with_bounded_trips_are_fused_within_their_fuel() {
     let trips = [("trips", Argument::from(100u32))];
     let bounded: [(&str, &[(&str, Argument)]); 3] =
         [("count_to_literal", &[]), ("count_to_uniform", &trips), ("leave", &[])];
@@ -354,14 +354,14 @@ fn dispatches_whose_trips_are_bounded_are_fused_and_keep_their_fuel() {
             chain(&mut pipeline, name, 3, Role::Out, more);
             let fused = compiled(&device, &pipeline, 4);
             assert_eq!(fused.plan().launches.len(), 1, "{name}: {:?}", fused.plan().joins);
-            // What one of them takes is enough for each.
+            // The trips of one dispatch suffice as the limit of each.
             let run = fused.run(Limits { fuel: 64 * 101, ..Limits::default() }).unwrap();
             assert_eq!(run.outcome(), Outcome::Completed, "{name}");
             assert_eq!(words(&fused, "b3"), [if name == "leave" { 4 } else { 304 }; 64]);
             if name == "leave" {
                 continue;
             }
-            // With less, none of them must stop the others.
+            // With one trip less, a dispatch could stop the others.
             let tight = Limits { fuel: 64 * 101 - 1, ..Limits::default() };
             assert_eq!(fused.run(tight).unwrap_err().code(), "D028");
             pipeline.limits(tight);
@@ -388,7 +388,7 @@ fn loops_over_the_length_of_a_buffer_are_bounded() {
 }
 
 #[test]
-fn a_device_that_takes_few_loop_trips_gets_no_more_of_them_in_a_fused_launch() {
+fn fused_launches_keep_the_loop_trip_limit_of_the_device() {
     let [device, _] = devices();
     let mut pipeline = Pipeline::new("counts");
     chain(&mut pipeline, "count_to_literal", 4, Role::Transient, &[]);
@@ -400,13 +400,13 @@ fn a_device_that_takes_few_loop_trips_gets_no_more_of_them_in_a_fused_launch() {
 }
 
 #[test]
-fn a_deadline_leaves_no_result_of_an_earlier_dispatch_incomplete() {
+fn a_deadline_prevents_fusion_that_could_leave_results_incomplete() {
     let limits = Limits { deadline: Some(Duration::from_secs(3600)), ..Limits::default() };
     for device in devices() {
         for (between, launches) in [(Role::Transient, 1), (Role::Out, 3)] {
             let mut pipeline = Pipeline::new("adds");
             chain(&mut pipeline, "add", 3, between, &[]);
-            // Without a deadline, all are fused; a result that could be cut off is not given a deadline.
+            // Without a deadline, all dispatches are fused. A deadline is then refused if a visible result could be incomplete.
             let fused = compiled(&device, &pipeline, 1);
             assert_eq!(fused.plan().launches.len(), 1);
             fused.run(Limits::default()).unwrap();
@@ -421,12 +421,12 @@ fn a_deadline_leaves_no_result_of_an_earlier_dispatch_incomplete() {
     }
 }
 
-/// Small numbers, and those at the ends of their type.
+/// Small and extreme numbers.
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![0u32..200, Just(u32::MAX), Just(u32::MAX - 1), Just(1 << 31), any::<u32>()]
 }
 
-/// The codes of everything that can be wrong with what a caller records, plans or runs.
+/// Codes of the errors of recording, planning and running.
 const CODES: [&str; 19] = [
     "L001", "L002", "L003", "L004", "L005", "L006", "L007", "L008", "L009", "L010", "L011", "L012", "L013", "F006",
     "D006", "D018", "D019", "D028", "D042",
@@ -436,7 +436,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn pipelines_take_any_arguments(
+    fn arbitrary_arguments_give_typed_errors(
         buffers in prop::collection::vec((0usize..4, number()), 1..6),
         dispatches in prop::collection::vec((0usize..7, any::<bool>(), (number(), 0u32..3, 0u32..3), [0usize..8, 0usize..8, 0usize..8]), 0..6),
         budget in prop_oneof![Just(None), any::<u64>().prop_map(Some), (0u64..4096).prop_map(Some)],
@@ -459,7 +459,7 @@ proptest! {
         for (program, by_groups, (x, y, z), bound) in dispatches {
             let grid = [x, y, z];
             let grid = if by_groups { Grid::Groups(grid) } else { Grid::Elements(grid) };
-            // Some of the buffers are those of another pipeline, and objects are bound that a program does not have.
+            // Some buffers are foreign, and some names are not objects of the program.
             let foreign = other.buffer("other", Role::InOut, Element::U32, longest);
             let buffer = |at: usize| Argument::Buffer(known.get(bound[at]).copied().unwrap_or(foreign));
             let arguments = [("x", buffer(0)), ("y", buffer(1)), ("taps", buffer(2)), ("trips", 3u32.into())];
@@ -486,7 +486,7 @@ proptest! {
                     break;
                 }
             };
-            // What takes gigabytes is planned, not run.
+            // Plans of gigabytes are not run.
             let total = |grid: [u32; 3]| grid.iter().map(|&count| u64::from(count)).product::<u64>();
             if longest > 1 << 20 || plan.launches.iter().any(|launch| total(launch.groups) > 1 << 12) {
                 break;
@@ -509,7 +509,7 @@ fn buffers_of_another_pipeline_are_refused() {
     let refused = pipeline.dispatch(program("add"), elements(4), &[("x", x.into()), ("y", foreign.into())]);
     assert_eq!(refused, Err(Error::ForeignBuffer { object: "y".into() }));
 
-    // Also those at the same position, but not those of a clone.
+    // Also at the same position; buffers of a clone are accepted.
     let mut other = Pipeline::new("other");
     let [_, foreign] = ["x", "y"].map(|name| other.buffer(name, Role::Out, Element::U32, 4));
     let y = pipeline.buffer("y", Role::Out, Element::U32, 4);

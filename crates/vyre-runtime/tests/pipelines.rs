@@ -1,4 +1,4 @@
-//! Planned, fused pipelines give the bytes that running every dispatch alone gives, in no more memory than they may take.
+//! Planned and fused pipelines give the same bytes as unfused dispatches on the oracle, within the memory budget.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ fn programs() -> Vec<Validated<Program>> {
     module.programs.clone()
 }
 
-/// Decisions that follow from a seed.
+/// Seeded random numbers.
 struct Random(u64);
 
 impl Random {
@@ -137,7 +137,7 @@ impl Random {
     }
 }
 
-/// A pipeline with up to so many dispatches. Most are as long as the others, and read what was written last.
+/// Generates a pipeline of up to `dispatches` dispatches. Most have equal lengths and read the output of their predecessor.
 fn generate(seed: u64, dispatches: usize) -> Pipeline {
     let programs = programs();
     let mut random = Random(seed);
@@ -163,7 +163,7 @@ fn generate(seed: u64, dispatches: usize) -> Pipeline {
     }
     let mut last = readable[0];
     for number in 0..dispatches {
-        // Elementwise programs come more often.
+        // Elementwise programs are more frequent.
         let program = &programs[[0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 8][random.below(13)]];
         let output = if random.chance(65) {
             let id = declare(&mut pipeline, &mut random, &format!("t{number}"), Role::Transient);
@@ -191,7 +191,7 @@ fn generate(seed: u64, dispatches: usize) -> Pipeline {
         pipeline.dispatch(program.clone(), Grid::Elements([elements, 1, 1]), &arguments).unwrap();
         last = output;
     }
-    // What is left over is an output, too, so that most of what is computed can be seen.
+    // The last result is an output, so that few results are dead.
     let scale = &programs[0];
     let out = pipeline.buffer("last", Role::Out, Element::U32, usual);
     pipeline
@@ -209,7 +209,7 @@ fn contents(buffer: &vyre_foundation::ir::pipeline::Buffer, salt: u32) -> Vec<u8
     (0..buffer.length).flat_map(|index| word(index).to_le_bytes()).collect()
 }
 
-/// What comes out if every dispatch runs alone on the oracle.
+/// Outputs of unfused dispatches on the oracle.
 fn expected(pipeline: &Pipeline, salt: u32) -> HashMap<String, Vec<u8>> {
     let oracle = Device::open(&Oracle::default()).unwrap();
     let programs = programs();
@@ -235,7 +235,7 @@ fn expected(pipeline: &Pipeline, salt: u32) -> HashMap<String, Vec<u8>> {
     seen.map(|(id, buffer)| (buffer.name.clone(), buffers[&id].read().unwrap())).collect()
 }
 
-/// What comes out of a plan.
+/// Outputs of a compiled plan.
 fn outputs(compiled: &Compiled, pipeline: &Pipeline, salt: u32) -> HashMap<String, Vec<u8>> {
     let buffers = || pipeline.recorded().buffers.values();
     for buffer in buffers().filter(|buffer| buffer.role.is_given()) {
@@ -263,13 +263,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn planned_is_as_recorded(seed: u64, dispatches in 0usize..12) {
+    fn plans_match_unfused_dispatches(seed: u64, dispatches in 0usize..12) {
         thread_local!(static CPU: Device = Device::open(&Cpu::default()).unwrap());
         CPU.with(|cpu| check(cpu, &generate(seed, dispatches)));
     }
 
     #[test]
-    fn text_and_wire_give_back_what_was_written(seed: u64, dispatches in 0usize..12) {
+    fn text_and_wire_round_trip(seed: u64, dispatches in 0usize..12) {
         let mut pipeline = generate(seed, dispatches);
         if seed.is_multiple_of(2) {
             pipeline.budget(seed);
@@ -291,11 +291,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn planned_is_as_recorded_on_a_gpu(seed: u64, dispatches in 0usize..12) {
+    fn plans_match_unfused_dispatches_on_a_gpu(seed: u64, dispatches in 0usize..12) {
         thread_local!(static GPU: Result<Device, DriverError> = Device::open(&vyre_wgpu::Wgpu));
         GPU.with(|gpu| match gpu {
             Ok(gpu) => check(gpu, &generate(seed, dispatches)),
-            // Where there is none, there is nothing to be checked.
+            // Skipped without a GPU.
             Err(error) => assert!(matches!(error, DriverError::NoAdapter { .. }), "{error}"),
         });
     }
@@ -326,12 +326,12 @@ proptest! {
     }
 }
 
-/// What a device was asked for.
+/// Counters of backend calls.
 #[derive(Default)]
 struct Counts {
     compiled: AtomicUsize,
     allocated: AtomicUsize,
-    /// Submissions that launch something.
+    /// Non-empty submissions.
     submitted: AtomicUsize,
 }
 
@@ -353,7 +353,7 @@ impl Interceptor for Counts {
 }
 
 #[test]
-fn replaying_compiles_and_allocates_nothing_and_submits_once_for_each_group() {
+fn runs_only_submit_once_per_group() {
     let counts = Arc::new(Counts::default());
     let (name, backend, interceptor) = ("counted", Oracle::default(), counts.clone());
     let device = Device::open(&Intercepted { name, backend, interceptor }).unwrap();
@@ -397,7 +397,7 @@ fn a_chain_is_one_launch() {
     check(&device, &chain(12, 1024));
 }
 
-/// Generated pipelines are not all alike.
+/// Coverage check of the generator.
 #[test]
 fn generated_pipelines_reach_every_decision() {
     let device = Device::open(&Oracle::default()).unwrap();
@@ -416,8 +416,8 @@ fn generated_pipelines_reach_every_decision() {
 }
 
 #[test]
-fn independent_dispatches_are_between_the_same_barriers_until_memory_is_short() {
-    // Four times: gather something into a transient, and gather from that.
+fn independent_dispatches_share_a_barrier_group_unless_memory_is_short() {
+    // Four independent chains: gather into a transient, and gather from it.
     let gather = programs().remove(2);
     let device = Device::open(&Oracle::default()).unwrap();
     let mut pipeline = Pipeline::new("lanes");
@@ -452,7 +452,7 @@ fn independent_dispatches_are_between_the_same_barriers_until_memory_is_short() 
     );
 }
 
-/// The need that a pipeline names for a budget.
+/// Returns the least budget that the error names; `None` if `budget` is accepted.
 fn need(pipeline: &Pipeline, device: &Device, budget: u64) -> Option<u64> {
     let mut limited = pipeline.clone();
     limited.budget(budget);
@@ -467,11 +467,11 @@ fn need(pipeline: &Pipeline, device: &Device, budget: u64) -> Option<u64> {
 }
 
 #[test]
-fn budgets_bound_the_high_water_mark_and_the_named_need_is_the_least_that_is_accepted() {
+fn budgets_bound_the_high_water_mark_and_errors_name_the_least_accepted_budget() {
     let device = Device::open(&Cpu::default()).unwrap();
     for seed in 0..60 {
         let pipeline = generate(seed, 1 + seed as usize % 12);
-        let least = need(&pipeline, &device, 0).expect("buffers take memory");
+        let least = need(&pipeline, &device, 0).expect("a budget of 0 is refused");
         for budget in [1, least / 2, least - 256, least - 1] {
             assert_eq!(need(&pipeline, &device, budget), Some(least), "seed {seed}, budget {budget}");
         }
@@ -493,7 +493,7 @@ fn budgets_bound_the_high_water_mark_and_the_named_need_is_the_least_that_is_acc
 }
 
 #[test]
-fn attached_buffers_count_as_the_allocations_that_they_are_parts_of() {
+fn attached_buffers_count_as_their_underlying_allocations() {
     let scale = programs().remove(0);
     let device = Device::open(&Cpu::default()).unwrap();
     let all = device.allocate(Element::U32, 10_000).unwrap();
@@ -514,7 +514,7 @@ fn attached_buffers_count_as_the_allocations_that_they_are_parts_of() {
 }
 
 #[test]
-fn mistakes_are_typed() {
+fn invalid_calls_have_typed_errors() {
     let scale = programs().remove(0);
     let mut pipeline = Pipeline::new("wrong");
     let x = pipeline.buffer("x", Role::In, Element::U32, 4);

@@ -1,4 +1,4 @@
-//! The launch policy: cases worked out by hand, the edges of every rule, and properties.
+//! The launch policy: cases computed by hand, boundaries of every rule, and properties.
 
 use std::num::NonZeroU32;
 use std::thread;
@@ -18,7 +18,7 @@ fn request() -> Request {
     Request { max_compute_workgroups_per_dimension: 65_535, ..Request::direct(300, 64, 256) }
 }
 
-/// With a graph that the queue is so dense a frontier of.
+/// A request with a graph and a frontier of this density.
 fn frontier(density: u16) -> Request {
     Request { graph_node_count: 1 << 20, frontier_density_bps: density, ..request() }
 }
@@ -54,7 +54,7 @@ fn worked_cases() {
 }
 
 #[test]
-fn a_direct_request_knows_little() {
+fn a_direct_request_leaves_the_rest_unknown() {
     let direct = Request::direct(7, 3, 64);
     assert_eq!([direct.queue_len, direct.requested_worker_groups, direct.max_workgroup_size_x], [7, 3, 64]);
     assert_eq!([direct.max_compute_workgroups_per_dimension, direct.max_compute_invocations_per_workgroup], [3, 64]);
@@ -85,7 +85,7 @@ fn density_is_inferred() {
     assert_eq!(density(200, 100, 0), 10_000);
     assert_eq!(density(1, u32::MAX, 0), 1);
     assert_eq!(density(1 << 30, 1 << 30, 0), 10_000);
-    // It is given, or there is no queue, or no graph.
+    // Not inferred: given, no queue, or no graph.
     assert_eq!(density(25, 100, 7), 7);
     assert_eq!(density(0, 100, 0), 0);
     assert_eq!(density(25, 0, 0), 0);
@@ -112,7 +112,7 @@ fn pressure_is_inferred() {
     // Products of more than 64 bits.
     assert!(constrained(u64::MAX / 20 * 19, u64::MAX, 0));
     assert!(!constrained(u64::MAX / 20 * 16, u64::MAX, 0));
-    // The peak is over the budget, but that it is more than all memory does not matter for the pressure.
+    // Pressure saturates at 100 %.
     let full = Request { resident_device_bytes: u64::MAX - 16, device_memory_budget_bytes: 1, ..request() };
     let full = Request { requested_hit_capacity: 1, ..full };
     let error = Error::from(DriverError::OutOfMemory { requested: u64::MAX, available: 1 });
@@ -141,7 +141,7 @@ fn hot_ops_and_windows_are_promoted() {
 }
 
 #[test]
-fn the_first_topology_that_applies() {
+fn topologies_follow_the_thresholds() {
     let dense = Request { hot_opcode_count: 8, graph_edge_count: 65_536, ..frontier(4000) };
     assert_eq!(topology(dense), Topology::FusedDense);
     assert_eq!(topology(Request { hot_opcode_count: 0, hot_window_count: 4, ..dense }), Topology::FusedDense);
@@ -154,16 +154,16 @@ fn the_first_topology_that_applies() {
     assert_eq!(topology(Request { memory_pressure_bps: 8500, ..dense }), Topology::MemoryConstrained);
     assert_eq!(topology(Request { memory_pressure_bps: 8499, ..dense }), Topology::FusedDense);
     assert_eq!(topology(Request { memory_pressure_bps: 8500, queue_len: 0, ..dense }), Topology::Empty);
-    // Nothing is known of the density.
+    // Unknown density.
     assert_eq!(topology(request()), Topology::SparseFrontier);
 }
 
 #[test]
-fn a_topology_is_kept_for_a_while() {
+fn topologies_have_hysteresis() {
     use Topology::{DenseFrontier, Empty, FusedDense, HybridFrontier, MemoryConstrained, SparseFrontier};
     let hot = Request { hot_opcode_count: 8, graph_edge_count: 65_536, ..frontier(0) };
     let cold = frontier(0);
-    // A request, its density and pressure, the previous topology, and what comes of it.
+    // Request, density, pressure, previous topology, and expected topology.
     let cases = [
         (cold, 8250, 600, MemoryConstrained, MemoryConstrained),
         (cold, 8249, 600, MemoryConstrained, HybridFrontier),
@@ -196,14 +196,14 @@ fn a_topology_is_kept_for_a_while() {
             ..request
         };
         assert_eq!(topology(request), expected, "{previous:?} {density} {pressure}");
-        // These are never held back.
+        // `Empty` and `MemoryConstrained` override hysteresis.
         assert_eq!(topology(Request { queue_len: 0, ..request }), Empty);
         assert_eq!(topology(Request { memory_pressure_bps: 8500, ..request }), MemoryConstrained);
     }
 }
 
 #[test]
-fn bounds_of_hysteresis_saturate() {
+fn hysteresis_bounds_saturate() {
     let policy = Policy { sparse_frontier_threshold_bps: 100, memory_pressure_threshold_bps: 100, ..POLICY() };
     let of = |pressure, density, previous| {
         let request = Request { memory_pressure_bps: pressure, previous_topology: Some(previous), ..frontier(density) };
@@ -217,7 +217,7 @@ fn bounds_of_hysteresis_saturate() {
 }
 
 #[test]
-fn short_memory_sheds_workers() {
+fn memory_pressure_sheds_workers() {
     let groups = |pressure, requested| {
         let short = Request { memory_pressure_bps: pressure, requested_worker_groups: requested, ..request() };
         recommend(short).worker_groups
@@ -227,7 +227,7 @@ fn short_memory_sheds_workers() {
     assert_eq!(groups(9250, 128), 80);
     assert_eq!(groups(10_000, 128), 64);
     assert_eq!(groups(20_000, 128), 64);
-    // 8501 is 2501 bps, because 1 × 2500 / 1500 is rounded down; so is 100 000 × 2501 / 10 000, before it is taken away.
+    // 8501 bps shed 2500 + ⌊1 × 2500 ÷ 1500⌋ = 2501 bps, which are ⌊100 000 × 2501 ÷ 10 000⌋ groups.
     let many = Request { max_compute_workgroups_per_dimension: 100_003, ..request() };
     let many = Request { memory_pressure_bps: 8501, requested_worker_groups: 100_003, ..many };
     assert_eq!(recommend(many).worker_groups, 100_003 - 25_010);
@@ -242,16 +242,16 @@ fn short_memory_sheds_workers() {
         ..request()
     };
     assert_eq!(recommend(held).worker_groups, 96);
-    // Nothing is known of the pressure.
+    // Unknown pressure.
     let policy = Policy { memory_pressure_threshold_bps: 0, ..POLICY() };
     let recommendation = policy.recommend(&Request { requested_worker_groups: 128, ..request() }).unwrap();
     assert_eq!((recommendation.topology, recommendation.worker_groups), (Topology::MemoryConstrained, 128));
-    // The threshold is all there is.
+    // A threshold of 100 %.
     let policy = Policy { memory_pressure_threshold_bps: 10_000, ..POLICY() };
     let full = |pressure| Request { memory_pressure_bps: pressure, requested_worker_groups: 128, ..request() };
     assert_eq!(policy.recommend(&full(10_000)).unwrap().worker_groups, 96);
     assert_eq!(policy.recommend(&full(10_001)).unwrap().worker_groups, 64);
-    // Device limits come after that.
+    // Device limits apply after shedding.
     let small = Request { max_compute_workgroups_per_dimension: 70, ..full(10_000) };
     assert_eq!(recommend(small).worker_groups, 64);
     assert_eq!(recommend(Request { max_compute_workgroups_per_dimension: 60, ..small }).worker_groups, 60);
@@ -270,10 +270,10 @@ fn sparse_frontiers_have_fewer_workers() {
     assert_eq!(groups(1, 20), 20);
     assert_eq!(groups(1, 33), 32);
     assert_eq!(groups(1, 1), 1);
-    // Without a graph, density means nothing for workers.
+    // Without a graph, density does not scale workers.
     let without = Request { graph_node_count: 0, requested_worker_groups: 256, ..frontier(100) };
     assert_eq!(recommend(without).worker_groups, 256);
-    // Held by hysteresis above the threshold, and a threshold of nothing.
+    // Held by hysteresis above the threshold, and a threshold of 0.
     let held = Request { previous_topology: Some(Topology::SparseFrontier), ..frontier(250) };
     let held = Request { requested_worker_groups: 256, ..held };
     let policy = Policy { sparse_frontier_threshold_bps: 0, ..POLICY() };
@@ -284,7 +284,7 @@ fn sparse_frontiers_have_fewer_workers() {
 }
 
 #[test]
-fn workers_are_chosen_by_the_device() {
+fn unrequested_workers_follow_device_limits() {
     let groups = |requested, per_dimension, invocations| {
         let request = Request {
             requested_worker_groups: requested,
@@ -304,7 +304,7 @@ fn workers_are_chosen_by_the_device() {
     assert_eq!(groups(0, 512, 4096), 64);
     assert_eq!(groups(0, 65_535, 4096), 255);
     assert_eq!(groups(0, 63, 4096), 63);
-    // Nothing was requested that could be shed.
+    // Defaults are not shed.
     let short = Request { memory_pressure_bps: 10_000, requested_worker_groups: 0, ..request() };
     assert_eq!(recommend(short).worker_groups, 255);
 }
@@ -317,7 +317,7 @@ fn lanes_do_not_depend_on_groups() {
             max_compute_workgroups_per_dimension: u32::MAX,
             ..Request::direct(queue_len, groups, width)
         };
-        // The hits of such queues would not fit.
+        // The default hit capacity of such queues would overflow.
         let request = Request { requested_hit_capacity: 1, ..request };
         let geometry = Policy { sizing, ..POLICY() }.recommend(&request).unwrap().geometry;
         (geometry.width, geometry.grid, geometry.slots)
@@ -355,7 +355,7 @@ fn queue_pressure() {
 }
 
 #[test]
-fn room_for_hits() {
+fn hit_capacity() {
     let capacity = |request: Request| POLICY().recommend(&request).map(|recommendation| recommendation.hit_capacity);
     assert_eq!(capacity(Request { requested_hit_capacity: 5, ..request() }), Ok(5));
     assert_eq!(capacity(Request { queue_len: 0, ..request() }), Ok(1024));
@@ -366,9 +366,9 @@ fn room_for_hits() {
     assert_eq!(capacity(hits), Ok(6000));
     assert_eq!(capacity(Request { memory_pressure_bps: 8499, ..hits }), Ok(6000));
     assert_eq!(capacity(Request { memory_pressure_bps: 8500, ..hits }), Ok(3000));
-    // An empty queue is not constrained by memory, but memory is as short; the least room is not multiplied.
+    // Memory pressure disables the multiplier for an empty queue, too; the minimum is not multiplied.
     assert_eq!(capacity(Request { queue_len: 0, memory_pressure_bps: 8500, ..hits }), Ok(1024));
-    // Held at MemoryConstrained, while memory is not short any more.
+    // Held at `MemoryConstrained` by hysteresis, below the pressure threshold.
     let held = Request { previous_topology: Some(Topology::MemoryConstrained), ..hits };
     assert_eq!(capacity(Request { memory_pressure_bps: 8499, ..held }), Ok(6000));
 
@@ -383,7 +383,7 @@ fn room_for_hits() {
 }
 
 #[test]
-fn the_peak_has_to_fit() {
+fn the_peak_must_fit_the_budget() {
     let peak = |resident, budget| {
         let request = Request {
             requested_hit_capacity: 100,
@@ -421,7 +421,7 @@ fn modes_and_ages() {
 }
 
 #[test]
-fn evidence_is_complete_or_not() {
+fn incomplete_evidence_is_detected() {
     let classes = [
         (Request { queue_len: 0, ..request() }, Class::Empty),
         (Request { memory_pressure_bps: 9000, ..request() }, Class::MemoryConstrained),
@@ -462,7 +462,7 @@ fn evidence_is_complete_or_not() {
 }
 
 #[test]
-fn limits_and_thresholds_that_make_no_sense() {
+fn invalid_limits_and_thresholds_are_refused() {
     let error = |policy: Policy, request: Request| policy.recommend(&request).unwrap_err();
     for (broken, field) in [
         (Request { max_workgroup_size_x: 0, ..request() }, "max_workgroup_size_x"),
@@ -488,13 +488,13 @@ fn stats(entries: usize, hits: u64, misses: u64) -> CacheStats {
     CacheStats { entries, hits, misses }
 }
 
-/// A request that differs from the others of the same kind.
+/// A distinct request for each number.
 fn numbered(number: u32) -> Request {
     Request { queue_len: number, ..request() }
 }
 
 #[test]
-fn repeats_come_from_the_cache() {
+fn repeated_requests_hit_the_cache() {
     reset_cache();
     let first = recommend(numbered(1));
     assert_eq!(cache_stats(), stats(1, 0, 1));
@@ -505,16 +505,16 @@ fn repeats_come_from_the_cache() {
     assert_eq!(policy.recommend(&numbered(1)).unwrap().hit_capacity, 2);
     assert_eq!(recommend(numbered(1)), first);
     assert_eq!(cache_stats(), stats(2, 2, 2));
-    // A previous topology is not part of any key.
+    // Requests with a previous topology bypass the cache.
     let held = Request { previous_topology: Some(Topology::Empty), ..numbered(1) };
     assert_eq!(recommend(held), first);
     assert_eq!(cache_stats(), stats(2, 2, 2));
-    // Errors are found anew.
+    // Errors are not cached.
     for misses in [3, 4] {
         assert!(POLICY().recommend(&Request { max_workgroup_size_x: 0, ..numbered(1) }).is_err());
         assert_eq!(cache_stats(), stats(2, 2, misses));
     }
-    // Every thread has its own.
+    // Caches are thread-local.
     thread::spawn(|| assert_eq!(cache_stats(), stats(0, 0, 0))).join().unwrap();
     reset_cache();
     assert_eq!(cache_stats(), stats(0, 0, 0));
@@ -523,7 +523,7 @@ fn repeats_come_from_the_cache() {
 }
 
 #[test]
-fn everything_that_is_asked_is_part_of_the_key() {
+fn every_field_is_part_of_the_cache_key() {
     let base = Request { device_memory_budget_bytes: 1 << 40, ..request() };
     let requests = [
         Request { queue_len: 301, ..base },
@@ -569,8 +569,8 @@ fn everything_that_is_asked_is_part_of_the_key() {
 }
 
 #[test]
-fn requests_of_one_hash_are_told_apart() {
-    // So many that some have the same hash, whichever fields that is made of.
+fn hash_collisions_are_resolved() {
+    // Enough requests of each kind that some collide.
     let kinds: [fn(u16) -> Request; 8] = [
         |number| Request { queue_len: number.into(), ..request() },
         |number| Request { requested_worker_groups: number.into(), ..request() },
@@ -591,7 +591,7 @@ fn requests_of_one_hash_are_told_apart() {
 }
 
 #[test]
-fn what_was_not_needed_for_longest_is_forgotten() {
+fn the_least_recently_used_entry_is_evicted() {
     reset_cache();
     let is_known = |number| {
         let before = cache_stats().hits;
@@ -601,14 +601,14 @@ fn what_was_not_needed_for_longest_is_forgotten() {
     assert!((0..128).all(|number| !is_known(number)));
     assert_eq!(cache_stats().entries, 128);
     assert!((0..128).all(is_known));
-    // It was refreshed, so the second is the oldest.
+    // The first entry was refreshed, so the second is evicted.
     assert!(is_known(0));
     assert!(!is_known(128));
     assert_eq!(cache_stats().entries, 128);
     assert!(is_known(0) && is_known(128) && is_known(2));
     assert!(!is_known(1));
     assert!(!is_known(3));
-    // What has just come stays, whatever else is there.
+    // The most recent entry is not evicted.
     assert!((1000..2000).all(|number| !is_known(number) && is_known(number)));
     assert!((2000 - 128..2000).all(is_known));
     assert_eq!(cache_stats().entries, 128);
@@ -679,7 +679,7 @@ proptest! {
             prop_assert!(u64::from(worker_groups) >= u64::from(
                 request.requested_worker_groups.div_ceil(2).min(request.max_compute_workgroups_per_dimension).min(32)));
         }
-        // Whole groups cover the queue, and one less would not; unless workers have to loop, all of them are launched.
+        // The slots are the queue length rounded up to whole groups. All groups are launched, unless workers have to loop.
         let width = u64::from(geometry.width);
         let queue = u64::from(request.queue_len.max(1));
         prop_assert!(geometry.slots % width == 0 && geometry.slots >= queue && geometry.slots - queue < width);
@@ -694,17 +694,17 @@ proptest! {
     }
 
     #[test]
-    fn more_of_something_is_not_less(request in requests(), other in any::<u32>(), pressures in any::<[u16; 2]>()) {
+    fn recommendations_are_monotonic(request in requests(), other in any::<u32>(), pressures in any::<[u16; 2]>()) {
         let recommend = |request: Request| POLICY().recommend(&request).ok();
         let request = Request { previous_topology: None, ..request };
-        // More pressure on memory: not more workers, not more hits.
+        // Higher memory pressure gives no more workers and no more hits.
         let [low, high] = [pressures[0].min(pressures[1]), pressures[0].max(pressures[1])].map(|bps| bps % 10_001);
         let (low, high) = (low.min(high).max(8500), high.max(low).max(8500));
         let under = |bps| recommend(Request { memory_pressure_bps: bps, ..request });
         if let (Some(low), Some(high)) = (under(low), under(high)) {
             prop_assert!(high.worker_groups <= low.worker_groups && high.hit_capacity <= low.hit_capacity);
         }
-        // A longer queue: not less room for hits, not a smaller grid for the same topology.
+        // A longer queue gives no smaller hit capacity, and no smaller grid for the same topology.
         let longer = Request { queue_len: request.queue_len.max(other), ..request };
         if let (Some(short), Some(long)) = (recommend(request), recommend(longer)) {
             prop_assert!(long.hit_capacity >= short.hit_capacity);
@@ -713,7 +713,7 @@ proptest! {
             }
             prop_assert!(long.execution_mode == Mode::Jit || short.execution_mode == Mode::Interpreter);
         }
-        // More groups: not fewer workers.
+        // More requested groups give no fewer workers.
         let wider = Request { requested_worker_groups: request.requested_worker_groups.max(other), ..request };
         if let (Some(few), Some(many)) = (recommend(request), recommend(wider)) && request.requested_worker_groups > 0 {
             prop_assert!(many.worker_groups >= few.worker_groups);
@@ -725,9 +725,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(50))]
 
     #[test]
-    fn what_is_cached_is_what_is_computed(requests in proptest::collection::vec(requests(), 1..300)) {
+    fn cached_recommendations_equal_computed_ones(requests in proptest::collection::vec(requests(), 1..300)) {
         let requests = requests.into_iter().map(|request| Request { previous_topology: None, ..request });
-        // Computed in a cache that knows nothing.
+        // Computed with an empty cache.
         let expected: Vec<_> = requests
             .map(|request| {
                 reset_cache();

@@ -1,4 +1,4 @@
-//! Redundant items: a counter-example for each rule, and pruned batches against whole ones.
+//! Redundant-item elimination: a counter-example for each rule, and pruned batches compared with complete ones.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use vyre_runtime::Error;
 use vyre_runtime::megakernel::redundancy::{Pair, Pruner, Report, detect};
 use vyre_runtime::megakernel::{Access, Traits, WorkItem};
 
-/// Ops of the tests, and what they do.
+/// Ops of the tests; `execute` defines them.
 const COPY: u32 = 1;
 const NOISE: u32 = 2;
 const ACCUMULATE: u32 = 3;
@@ -15,7 +15,7 @@ const COMBINE: u32 = 4;
 const SPLIT: u32 = 5;
 const ROTATE: u32 = 6;
 const SWAP: u32 = 7;
-/// Of this one nothing is declared.
+/// Op without declared traits.
 const UNKNOWN: u32 = 8;
 const OPS: std::ops::RangeInclusive<u32> = COPY..=UNKNOWN;
 
@@ -33,7 +33,7 @@ fn traits(op: u32) -> Traits {
     }
 }
 
-/// Executes items over memory, a number for each handle. What they write depends on all that they read.
+/// Interprets items over one word per handle. Written values depend on all operands that are read.
 fn execute(items: &[WorkItem], memory: &mut [u32]) {
     let mut noise = 0;
     let mix = |op: u32, a: u32, b: u32| (a ^ b.rotate_left(9)).wrapping_mul(0x9E37_79B1).wrapping_add(op);
@@ -75,7 +75,7 @@ fn items(of: &[[u32; 4]]) -> Vec<WorkItem> {
 
 fn prune(of: &[[u32; 4]]) -> Vec<(usize, usize)> {
     let batch = items(of);
-    // It is emptied whatever happens.
+    // `prune` clears it in any case.
     let mut kept = items(&[[9; 4]]);
     let report = Pruner::default().prune(&batch, traits, &mut kept).unwrap();
     assert_eq!(report.total_redundant_ops, report.redundant_pairs.len());
@@ -100,7 +100,7 @@ fn an_item_is_four_words() {
 }
 
 #[test]
-fn what_an_op_does_with_an_item() {
+fn accesses_of_an_item_follow_the_traits() {
     let item = items(&[[COPY, 1, 2, 3]])[0];
     let traits = Traits { param: Access::Update, ..Traits::default() };
     assert_eq!(traits.accesses(&item), [(1, Access::Read), (2, Access::Write), (3, Access::Update)]);
@@ -112,7 +112,7 @@ fn what_an_op_does_with_an_item() {
 }
 
 #[test]
-fn later_copies_go() {
+fn later_copies_are_pruned() {
     let copy = [COPY, 1, 2, 0];
     assert_eq!(prune(&[copy, copy]), [(0, 1)]);
     assert_eq!(prune(&[copy, [COPY, 1, 3, 0], copy, [COPY, 1, 3, 0], copy]), [(0, 2), (1, 3), (0, 4)]);
@@ -122,75 +122,75 @@ fn later_copies_go() {
 }
 
 #[test]
-fn all_four_words_have_to_be_equal() {
+fn items_with_a_different_word_are_kept() {
     for other in [[COMBINE, 1, 2, 5], [COPY, 9, 2, 5], [COPY, 1, 9, 5], [COPY, 1, 2, 9]] {
         assert_eq!(prune(&[[COPY, 1, 2, 5], other]), []);
     }
 }
 
 #[test]
-fn a_new_input_is_read_again() {
+fn an_overwritten_input_prevents_pruning() {
     assert_eq!(prune(&[[COPY, 1, 2, 0], [COPY, 3, 1, 0], [COPY, 1, 2, 0]]), []);
-    // From then on, the second is the twin.
+    // The kept repetition becomes the twin.
     assert_eq!(prune(&[[COPY, 1, 2, 0], [COPY, 3, 1, 0], [COPY, 1, 2, 0], [COPY, 1, 2, 0]]), [(2, 3)]);
 }
 
 #[test]
-fn a_lost_output_is_written_again() {
+fn an_overwritten_output_prevents_pruning() {
     assert_eq!(prune(&[[COPY, 1, 2, 0], [COPY, 3, 2, 0], [COPY, 1, 2, 0]]), []);
 }
 
 #[test]
-fn what_works_in_place_stays() {
+fn in_place_items_are_kept() {
     assert_eq!(prune(&[[COPY, 1, 1, 0], [COPY, 1, 1, 0]]), []);
     assert_eq!(prune(&[[SWAP, 1, 2, 0], [SWAP, 1, 2, 0]]), []);
 }
 
 #[test]
-fn what_accumulates_or_is_not_declared_stays() {
+fn accumulating_and_undeclared_ops_are_kept() {
     for op in [NOISE, ACCUMULATE, UNKNOWN] {
         assert_eq!(prune(&[[op, 1, 2, 0], [op, 1, 2, 0]]), []);
     }
 }
 
 #[test]
-fn what_goes_writes_nothing() {
+fn pruned_items_are_no_writers() {
     let (first, second) = ([COPY, 1, 2, 0], [COPY, 2, 3, 0]);
     assert_eq!(prune(&[first, second, first, second]), [(0, 2), (1, 3)]);
 }
 
 #[test]
-fn reading_makes_no_difference() {
+fn reads_in_between_do_not_prevent_pruning() {
     assert_eq!(prune(&[[COPY, 1, 2, 0], [COPY, 1, 3, 0], [COPY, 2, 4, 0], [COPY, 1, 2, 0]]), [(0, 3)]);
 }
 
 #[test]
-fn what_is_impure_writes_all_the_same() {
+fn impure_writers_prevent_pruning() {
     for writer in [[NOISE, 9, 1, 0], [UNKNOWN, 9, 2, 0], [ACCUMULATE, 9, 1, 0], [SWAP, 1, 9, 0]] {
         assert_eq!(prune(&[[COPY, 1, 2, 0], writer, [COPY, 1, 2, 0]]), []);
     }
 }
 
 #[test]
-fn third_handles_count() {
-    // It is read.
+fn third_handles_are_checked() {
+    // Read.
     assert_eq!(prune(&[[COMBINE, 1, 2, 3], [COMBINE, 1, 2, 3]]), [(0, 1)]);
     assert_eq!(prune(&[[COMBINE, 1, 2, 3], [COPY, 1, 3, 0], [COMBINE, 1, 2, 3]]), []);
     assert_eq!(prune(&[[COMBINE, 1, 2, 2], [COMBINE, 1, 2, 2]]), []);
-    // It is written.
+    // Written.
     assert_eq!(prune(&[[SPLIT, 1, 2, 3], [SPLIT, 1, 2, 3]]), [(0, 1)]);
     assert_eq!(prune(&[[SPLIT, 1, 2, 3], [COPY, 1, 3, 0], [SPLIT, 1, 2, 3]]), []);
     assert_eq!(prune(&[[SPLIT, 1, 2, 1], [SPLIT, 1, 2, 1]]), []);
     assert_eq!(prune(&[[COPY, 3, 4, 0], [SPLIT, 1, 2, 3], [COPY, 3, 4, 0]]), []);
-    // It is updated.
+    // Updated.
     assert_eq!(prune(&[[ROTATE, 1, 2, 3], [ROTATE, 1, 2, 3]]), []);
-    // A number that happens to be a handle is none.
+    // A scalar that equals a handle is no operand.
     assert_eq!(prune(&[[COPY, 1, 2, 3], [COPY, 9, 3, 0], [COPY, 1, 2, 3]]), [(0, 2)]);
     assert_eq!(prune(&[[COPY, 1, 2, 2], [COPY, 1, 2, 2]]), [(0, 1)]);
 }
 
 #[test]
-fn scratch_is_kept_until_it_is_far_too_large() {
+fn scratch_memory_is_retained_up_to_four_times_the_need() {
     let mut pruner = Pruner::default();
     assert_eq!(pruner.retained_capacity(), 0);
     let batch = |len: u32| items(&(0..len).map(|number| [COPY, 1, number / 2 + 2, 0]).collect::<Vec<_>>());
@@ -204,16 +204,16 @@ fn scratch_is_kept_until_it_is_far_too_large() {
     assert_eq!(after(2048), 8192);
     assert_eq!(after(2047), 2048);
     assert_eq!(after(4096), 4096);
-    // A little memory is never too much.
+    // A capacity of up to 1024 is always retained.
     assert_eq!(after(600), 1024);
     assert_eq!(after(2), 1024);
     assert_eq!(after(8192), 8192);
-    // A batch that needs no memory gives some back.
+    // A batch that needs no table frees memory, too.
     assert!(after(1) <= 2);
 }
 
 #[test]
-fn outputs_that_are_seen_to_be_distinct_need_no_memory() {
+fn provably_distinct_outputs_need_no_table() {
     let mut kept = Vec::new();
     let mut capacity = |of: &[[u32; 4]]| {
         let mut pruner = Pruner::default();
@@ -226,14 +226,14 @@ fn outputs_that_are_seen_to_be_distinct_need_no_memory() {
     assert_eq!(capacity(&row(77, 4096)), 0);
     assert_eq!(capacity(&to(&[u32::MAX])), 0);
     assert_eq!(capacity(&to(&[u32::MAX - 4095, u32::MAX])), 0);
-    // Too many, too far from each other, or not distinct.
+    // Too many outputs, too large a range, or duplicates.
     assert!(capacity(&row(77, 4097)) > 0);
     assert!(capacity(&to(&[0, 4096])) > 0);
     assert!(capacity(&[[COPY, 1, 2, 0], [COPY, 3, 2, 0]]) > 0);
 }
 
 #[test]
-fn arms_have_items_in_common() {
+fn detect_finds_common_items_of_arms() {
     let arms = [
         items(&[[1, 2, 3, 0], [1, 2, 3, 0], [4, 5, 6, 0]]),
         items(&[[7, 7, 7, 0], [1, 2, 3, 9]]),
@@ -249,8 +249,8 @@ fn arms_have_items_in_common() {
 }
 
 #[test]
-fn more_items_than_memory_are_an_error() {
-    // Together they would need more than there are addresses.
+fn an_impossible_reservation_is_an_error() {
+    // The table would exceed the address space.
     let arm = vec![WorkItem::default(); 1 << 22];
     let arms = vec![arm.as_slice(); 1 << 22];
     let error = Error::from(DriverError::Reservation { field: "items of arms", requested: 1 << 44 });
@@ -271,8 +271,8 @@ fn renamed(batch: &[WorkItem], rename: fn(u32) -> u32) -> Vec<WorkItem> {
     batch.iter().map(item).collect()
 }
 
-/// The rules, word for word: for each item, the last equal one that stays, and everything that stays in between.
-fn plainly(batch: &[WorkItem]) -> Vec<Pair> {
+/// Reference implementation of the rules: for each item, the last equal kept item, and all kept items in between.
+fn reference(batch: &[WorkItem]) -> Vec<Pair> {
     let mut stays: Vec<usize> = Vec::new();
     let mut pairs = Vec::new();
     for (late, item) in batch.iter().enumerate() {
@@ -304,14 +304,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn pruned_batches_do_the_same(batch in batches(4, 60), other in batches(3, 60), seed in any::<u32>()) {
+    fn pruned_batches_have_equal_results(batch in batches(4, 60), other in batches(3, 60), seed in any::<u32>()) {
         let mut pruner = Pruner::default();
         let mut kept = Vec::new();
-        // Nothing that the first batch has left behind shows in the second.
+        // The second batch is unaffected by the scratch memory of the first.
         for batch in [batch, other] {
             let report = pruner.prune(&batch, traits, &mut kept).unwrap();
-            prop_assert_eq!(&report.redundant_pairs, &plainly(&batch));
-            // What handles are called makes no difference.
+            prop_assert_eq!(&report.redundant_pairs, &reference(&batch));
+            // The result is invariant under renaming of handles.
             for rename in [|handle| u32::MAX - handle, |handle| handle << 20, |handle| handle * 4099 + 77] {
                 let renamed = pruner.prune(&renamed(&batch, rename), traits, &mut kept).unwrap();
                 prop_assert_eq!(&renamed, &report);
@@ -320,7 +320,7 @@ proptest! {
             let mut expected = [seed, seed ^ 1, seed ^ 2, seed ^ 3];
             let mut found = expected;
             execute(&batch, &mut expected);
-            // An impure op may count how often it is executed, so all of these have to stay, in their order.
+            // Impure ops may count their executions, so all of them are kept, in order.
             execute(if report.total_redundant_ops == 0 { &batch } else { &kept }, &mut found);
             prop_assert_eq!(found, expected);
         }
@@ -338,13 +338,13 @@ proptest! {
 
     #[test]
     fn large_batches_follow_the_rules(batch in batches(200, 2000), shift in 0u32..24) {
-        // Few ops and parameters, so that some items are equal.
+        // A small number of ops and parameters, so that some items are equal.
         let batch: Vec<WorkItem> = batch
             .iter()
             .map(|item| WorkItem { op_handle: COPY, input_handle: (item.input_handle % 8 + 300) << shift, param: 0, ..*item })
             .map(|item| WorkItem { output_handle: item.output_handle << shift, ..item })
             .collect();
         let report = Pruner::default().prune(&batch, traits, &mut Vec::new()).unwrap();
-        prop_assert_eq!(report.redundant_pairs, plainly(&batch));
+        prop_assert_eq!(report.redundant_pairs, reference(&batch));
     }
 }

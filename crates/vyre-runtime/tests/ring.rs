@@ -1,4 +1,4 @@
-//! The ring between real threads. What threads can do in all orders is in `ring_model.rs`.
+//! Stress tests of the ring on real threads. `ring_model.rs` explores the interleavings.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -13,7 +13,7 @@ fn items(producer: u32, numbers: std::ops::Range<u32>) -> Vec<WorkItem> {
 }
 
 #[test]
-fn a_full_ring_says_what_it_took() {
+fn a_full_ring_accepts_a_prefix() {
     let ring = Ring::new(4);
     assert_eq!(ring.capacity(), 4);
     let batch = items(1, 0..6);
@@ -27,13 +27,13 @@ fn a_full_ring_says_what_it_took() {
     assert_eq!(ring.push(&batch[4..], Otherwise::Return), Pushed::All);
     assert_eq!(ring.drain(&mut drained, usize::MAX, Otherwise::Wait), Drained::Items(3));
     assert_eq!(ring.drain(&mut drained, 3, Otherwise::Return), Drained::WouldBlock);
-    // What is drained comes after what was there.
+    // Drained items are appended.
     assert_eq!(drained[0], WorkItem::default());
     assert_eq!(drained[1..], batch);
 }
 
 #[test]
-fn a_closed_ring_gives_what_it_took() {
+fn a_closed_ring_is_drained_before_it_reports_closed() {
     let ring = Ring::new(4);
     let batch = items(1, 0..3);
     assert_eq!(ring.push(&batch, Otherwise::Return), Pushed::All);
@@ -50,7 +50,7 @@ fn a_closed_ring_gives_what_it_took() {
 }
 
 #[test]
-fn a_ring_holds_at_least_one() {
+fn the_minimum_capacity_is_one() {
     let ring = Ring::new(0);
     assert_eq!(ring.capacity(), 1);
     let mut drained = Vec::new();
@@ -63,8 +63,8 @@ fn a_ring_holds_at_least_one() {
     assert_eq!(drained, items(1, 0..100));
 }
 
-/// Producers push batches of these sizes, and consumers drain at most so many items at a time, until the ring is closed behind
-/// the last producer. Every item is drained once, and a consumer sees those of a producer in their order.
+/// Producers push batches of the given sizes, and consumers drain at most `limit` items at a time, until the ring is closed after the last
+/// producer. Checks that every item is drained exactly once, and that a consumer sees the items of a producer in order.
 fn exchange(capacity: usize, producers: &[Vec<u32>], consumers: usize, limit: usize) {
     let ring = Ring::new(capacity);
     let push = |(producer, batches): (u32, &Vec<u32>)| {
@@ -72,7 +72,7 @@ fn exchange(capacity: usize, producers: &[Vec<u32>], consumers: usize, limit: us
         for count in batches {
             let batch = items(producer, next..next + count);
             next += count;
-            // A producer may insist, or do something else in between.
+            // Retries a refused push, alternately blocking and not.
             let mut rest = &batch[..];
             while let Pushed::WouldBlock { accepted } = ring.push(rest, Otherwise::Return) {
                 rest = &rest[accepted..];
@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_item_arrives_once_and_in_order(
+    fn items_are_drained_once_and_in_order(
         capacity in 1usize..20,
         producers in vec(vec(0u32..30, 0..20), 1..4),
         consumers in 1usize..3,

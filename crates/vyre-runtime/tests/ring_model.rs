@@ -1,5 +1,4 @@
-//! The ring in all the ways that its threads can go, as far as these make a difference. `cargo xtask test` builds and runs this in
-//! seconds.
+//! Loom model of the ring: explores all distinct thread interleavings. `cargo xtask test` builds and runs it in seconds.
 #![cfg(loom)]
 
 mod model {
@@ -14,12 +13,12 @@ mod model {
         WorkItem { op_handle: producer, param: number, ..WorkItem::default() }
     }
 
-    /// The numbers of what a producer has pushed, in the order in which it was drained.
+    /// Numbers of the drained items of a producer, in drain order.
     fn of(drained: &[WorkItem], producer: u32) -> Vec<u32> {
         drained.iter().filter(|item| item.op_handle == producer).map(|item| item.param).collect()
     }
 
-    /// Two producers fill two slots, one with more than there is room for, and a consumer takes two items at a time.
+    /// Two producers push three items into two slots, and a consumer drains up to two items at a time.
     fn producers_and_a_consumer(ring: fn() -> Ring) {
         loom::model(move || {
             let ring = Arc::new(ring());
@@ -42,7 +41,7 @@ mod model {
         });
     }
 
-    /// The ring is closed while a producer pushes more than there is room for, and a consumer drains until there is no more.
+    /// The ring is closed while a producer pushes more than its capacity and a consumer drains it.
     fn closing(ring: fn() -> Ring) {
         loom::model(move || {
             let ring = Arc::new(ring());
@@ -51,7 +50,7 @@ mod model {
                 move || match ring.push(&[0, 1, 2].map(|number| item(1, number)), Otherwise::Wait) {
                     Pushed::All => 3,
                     Pushed::Closed { accepted } => accepted,
-                    Pushed::WouldBlock { .. } => unreachable!("it was told to wait"),
+                    Pushed::WouldBlock { .. } => unreachable!("the push blocks"),
                 }
             });
             let closer = thread::spawn({
@@ -66,37 +65,37 @@ mod model {
         });
     }
 
-    fn is_noticed(model: impl FnOnce()) -> bool {
+    fn is_detected(model: impl FnOnce()) -> bool {
         catch_unwind(AssertUnwindSafe(model)).is_err()
     }
 
     #[test]
-    fn nothing_is_lost_or_out_of_order() {
+    fn no_item_is_lost_or_reordered() {
         producers_and_a_consumer(|| Ring::new(2));
     }
 
     #[test]
-    fn what_was_accepted_is_drained_after_closing() {
+    fn accepted_items_are_drained_after_closing() {
         closing(|| Ring::new(2));
     }
 
     #[test]
-    fn a_ring_that_sleeps_without_a_look_is_noticed() {
-        assert!(is_noticed(|| producers_and_a_consumer(|| Ring::flawed(2, Flaw::LostWakeup))));
+    fn lost_wakeups_are_detected() {
+        assert!(is_detected(|| producers_and_a_consumer(|| Ring::flawed(2, Flaw::LostWakeup))));
     }
 
     #[test]
-    fn a_ring_that_drains_silently_is_noticed() {
-        assert!(is_noticed(|| producers_and_a_consumer(|| Ring::flawed(2, Flaw::SilentDrain))));
+    fn missing_notification_of_a_drain_is_detected() {
+        assert!(is_detected(|| producers_and_a_consumer(|| Ring::flawed(2, Flaw::SilentDrain))));
     }
 
     #[test]
-    fn a_ring_that_closes_silently_is_noticed() {
-        assert!(is_noticed(|| closing(|| Ring::flawed(2, Flaw::SilentClose))));
+    fn missing_notification_of_a_close_is_detected() {
+        assert!(is_detected(|| closing(|| Ring::flawed(2, Flaw::SilentClose))));
     }
 
     #[test]
-    fn a_ring_that_forgets_its_rest_is_noticed() {
-        assert!(is_noticed(|| closing(|| Ring::flawed(2, Flaw::ClosedBeforeEmpty))));
+    fn closing_before_the_ring_is_empty_is_detected() {
+        assert!(is_detected(|| closing(|| Ring::flawed(2, Flaw::ClosedBeforeEmpty))));
     }
 }

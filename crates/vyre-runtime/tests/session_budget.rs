@@ -1,5 +1,4 @@
-//! Budgets of megakernel sessions hold: the device's high-water mark never exceeds [`Config::budget`], and errors name a budget that is
-//! accepted.
+//! Budgets of megakernel sessions: the device's high-water mark never exceeds [`Config::budget`], and errors name an accepted budget.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Report, Segment, Ses
 const ACCUMULATE: u32 = 4;
 const FIND: u32 = 9;
 
-/// Words of each handle; the last two are atomic.
+/// Lengths of the handles' allocations; the last two are atomic.
 const LENGTHS: [u32; 9] = [1, 1, 3, 64, 100, 64, 300, 7, 16];
 const PLAIN: u32 = 7;
 
@@ -48,7 +47,7 @@ fn items() -> Vec<WorkItem> {
                 // A sum has a third handle.
                 2 => WorkItem { op_handle, input_handle, output_handle, param: plain(number) },
                 6 => WorkItem { op_handle, input_handle, output_handle: 1 + PLAIN, param: 0 },
-                // Few hits, so that they fit any budget.
+                // The hits fit the least budget.
                 FIND => WorkItem { op_handle, input_handle: 3, output_handle: 0, param: 0 },
                 _ => WorkItem { op_handle, input_handle, output_handle, param: 3 },
             }
@@ -56,7 +55,7 @@ fn items() -> Vec<WorkItem> {
         .collect()
 }
 
-/// Contents of all handles after some drains, and the number of hits and the failures of each drain.
+/// Contents of all allocations after three drains, and the number of hits and the failures of each drain.
 #[derive(Debug, PartialEq)]
 struct Results {
     memory: Vec<Vec<u32>>,
@@ -78,7 +77,7 @@ fn run(device: &Device, config: &Config) -> Results {
     Results { memory, drains }
 }
 
-/// The least budget that a session of a configuration is accepted with, as the error names it.
+/// Returns the least accepted budget of a configuration, as named by the error.
 fn least_budget(device: &Device, config: &Config) -> u64 {
     let refused = |budget| match Session::new(device, Config { budget, ..config.clone() }).map(|_| ()) {
         Err(Error::Driver(DriverError::OverBudget { required, budget: named, .. })) => {
@@ -93,7 +92,7 @@ fn least_budget(device: &Device, config: &Config) -> u64 {
     least
 }
 
-/// Asserts that sessions with budgets around the least one do what a session without a budget does, in that much memory.
+/// Asserts that sessions with budgets from the least one upwards give the results of a session without budget, within their budget.
 fn walk_budgets(device: &Device, config: &Config, above: &[u64]) {
     let expected = run(device, config);
     let least = least_budget(device, config);
@@ -112,7 +111,7 @@ fn compiling() -> Policy {
 }
 
 #[test]
-fn sessions_stay_within_every_budget_that_is_accepted() {
+fn sessions_stay_within_every_accepted_budget() {
     const ABOVE: [u64; 10] = [0, 1, 255, 256, 511, 512, 1000, 4096, 20_000, 1 << 20];
     let config = Config { plain_words: 4096, atomic_words: 64, fuel: 1000, ..Config::default() };
     let cpu = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
@@ -147,12 +146,12 @@ fn arenas_of_rounded_sizes_stay_within_the_budget() {
 }
 
 #[test]
-fn an_item_with_too_many_hits_names_the_budget_that_it_needs() {
+fn too_many_hits_name_the_required_budget() {
     let device = Device::open(&Oracle::default()).unwrap();
     let config = Config { plain_words: 4096, atomic_words: 64, slice: 16, ..Config::default() };
     let least = least_budget(&device, &config);
     let (mut session, _) = session(&device, Config { budget: least, ..config });
-    // 300 words, of which all but the first are more than 0.
+    // Reports 299 hits: all but the first of 300 words are greater than 0.
     let find = WorkItem { op_handle: FIND, input_handle: PLAIN, output_handle: 0, param: 0 };
     let mut drain = |budget: u64| {
         session.set_budget(budget);

@@ -1,4 +1,4 @@
-//! Sessions where the operating system gives no threads.
+//! Sessions in a process that cannot create threads.
 
 use std::process::Command;
 
@@ -6,14 +6,14 @@ use vyre_driver::{Device, Oracle};
 use vyre_runtime::Error;
 use vyre_runtime::megakernel::{Config, Session};
 
-/// Set in the process that has no threads.
+/// Environment variable of the child process that cannot create threads.
 const WITHOUT: &str = "VYRE_TEST_WITHOUT_THREADS";
 
-/// Runs itself again in a process whose threads would need a stack larger than the address space.
+/// Re-executes itself in a process whose thread stacks exceed the address space.
 #[test]
-fn a_session_without_a_thread_is_an_error() {
+fn a_failed_thread_creation_is_an_error() {
     if std::env::var_os(WITHOUT).is_some() {
-        assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "there are threads");
+        assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "thread creation fails");
         let device = Device::open(&Oracle::default()).unwrap();
         let config = Config { plain_words: 16, atomic_words: 16, slice: 16, queue: 16, ..Config::default() };
         let result = Session::new(&device, config).map(|_| ());
@@ -21,7 +21,7 @@ fn a_session_without_a_thread_is_an_error() {
         return;
     }
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_session_without_a_thread_is_an_error", "--test-threads=1"])
+        .args(["--exact", "a_failed_thread_creation_is_an_error", "--test-threads=1"])
         .env(WITHOUT, "1")
         .env("RUST_MIN_STACK", (1u64 << 50).to_string())
         .output()

@@ -1,6 +1,6 @@
-//! Several threads submit items of three tenants and all priorities, good and bad ones, while one drains, another one cancels, and the
-//! device is short of memory or lost now and then, for 30 seconds or as many as `VYRE_SOAK_SECONDS` says: no item is lost, none is
-//! executed twice, and memory does not grow.
+//! Soak test of 30 seconds, or `VYRE_SOAK_SECONDS`: producer threads submit valid and invalid items of three tenants and all priorities,
+//! while one thread drains, another cancels, and the device repeatedly runs out of memory or is lost. Every item is executed exactly once,
+//! and memory does not grow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -29,14 +29,14 @@ const TENANTS: u32 = 3;
 const BINS: u32 = 64;
 const SUMS: u32 = 16;
 
-/// Handles of a tenant, each counted from those of the tenants before it: a word for each bin, with its number; a word for each sum; one with a number that traps; one that takes too many trips;
-/// one for results that nobody reads; the bins.
+/// Handles of a tenant, relative to those of the previous tenants: one word per bin, with its number; one word per sum; a value that traps;
+/// a value that exceeds the fuel; an output that is never read; the bins.
 const BAD: u32 = 1 + BINS + SUMS;
 const LONG: u32 = BAD + 1;
 const NOWHERE: u32 = LONG + 1;
 const COUNTS: u32 = NOWHERE + 1;
 
-/// What comes of the items of a tenant.
+/// Results of the items of a tenant.
 #[derive(Clone, Default, Debug, PartialEq)]
 struct Tally {
     items: u64,
@@ -46,7 +46,7 @@ struct Tally {
     hits: u64,
 }
 
-/// How many items trap, run out of fuel, name no operation, and name memory of others.
+/// Numbers of items that trap, run out of fuel, name an unknown operation, and name memory of another tenant.
 type Failures = [u64; 4];
 
 impl Tally {
@@ -62,7 +62,7 @@ impl Tally {
         self.hits += other.hits;
     }
 
-    /// An item of a tenant by a number, and what is to come of it.
+    /// Derives an item of a tenant from a random number, and adds its expected results.
     fn item(&mut self, tenant: u32, random: u64, failures: &mut Failures) -> WorkItem {
         self.items += 1;
         let first = tenant * COUNTS;
@@ -84,7 +84,7 @@ impl Tally {
             2 => item(99, LONG, NOWHERE),
             3 => WorkItem { input_handle: (first + COUNTS) % (TENANTS * COUNTS) + 1, ..item(ACCUMULATE, 0, NOWHERE) },
             4 => {
-                // The number of each bin but the first is larger than 0.
+                // Bin 0 has the value 0, which is no hit.
                 self.hits += u64::from(bin > 0);
                 item(FIND, 1 + bin, NOWHERE)
             }
@@ -114,19 +114,19 @@ fn produce(queue: &Producer, tenant: u32, seed: u64, until: Instant) -> (Tally, 
         let count = 1 + random() % 500;
         let items: Vec<WorkItem> = (0..count).map(|_| tally.item(tenant, random(), &mut failures)).collect();
         let priority = Priority::ALL[random() as usize % Priority::ALL.len()];
-        // Some do not want to wait at first, and then for the rest.
+        // Half of the pushes first try without blocking.
         let otherwise = if random() % 2 == 0 { Otherwise::Return } else { Otherwise::Wait };
         let accepted = match queue.push(priority, &items, otherwise) {
             Pushed::All => items.len(),
             Pushed::WouldBlock { accepted } => accepted,
-            Pushed::Closed { .. } => panic!("nobody closes the queue"),
+            Pushed::Closed { .. } => panic!("the queue is open"),
         };
         assert_eq!(queue.push(priority, &items[accepted..], Otherwise::Wait), Pushed::All);
     }
     (tally, failures)
 }
 
-/// A processor that is short of memory, or lost, when it is told to.
+/// Fault injection: the next submission runs out of memory, or loses the device.
 #[derive(Default)]
 struct Trouble {
     short: AtomicBool,
@@ -134,13 +134,13 @@ struct Trouble {
 }
 
 impl Interceptor for Trouble {
-    // Sometimes this is a launch, sometimes a read or a write before or after it.
+    // The submission may be a launch, a read or a write.
     fn submit(&self, _commands: &mut [Command]) -> Result<(), DriverError> {
         if self.short.swap(false, Relaxed) {
             return Err(DriverError::OutOfMemory { requested: 1, available: 0 });
         }
         if self.lost.swap(false, Relaxed) {
-            return Err(DriverError::DeviceLost { reason: "it was told to".into(), unacknowledged: vec![] });
+            return Err(DriverError::DeviceLost { reason: "injected".into(), unacknowledged: vec![] });
         }
         Ok(())
     }
@@ -151,14 +151,14 @@ fn flaky(trouble: &Arc<Trouble>) -> Device {
     Device::open(&Intercepted { name, backend, interceptor }).unwrap()
 }
 
-/// Bytes of this process that are in memory, where the system tells.
+/// Resident set size of this process, on systems with `/proc`.
 fn resident() -> Option<u64> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(4096 * pages.split_whitespace().nth(1)?.parse::<u64>().ok()?)
 }
 
 #[test]
-fn nothing_is_lost_or_done_twice() {
+fn every_item_is_executed_exactly_once() {
     let seconds = std::env::var("VYRE_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let time = Duration::from_secs(seconds.unwrap_or(30));
     let trouble = Arc::new(Trouble::default());
@@ -241,7 +241,7 @@ fn nothing_is_lost_or_done_twice() {
             let (mut round, mut before, mut waited) = (0u32, 0, 0);
             while !is_over.load(Relaxed) {
                 std::thread::sleep(Duration::from_millis(7));
-                // Who is cancelled again before it has done anything does not get on if the machine is slow, so it gets more time then.
+                // Waits for progress before the next cancellation, so that drains do not livelock on slow machines.
                 let now = executed.load(Relaxed);
                 waited += 1;
                 if now == before && waited < 20 {
@@ -256,7 +256,7 @@ fn nothing_is_lost_or_done_twice() {
         loop {
             let ended = threads.iter().all(std::thread::ScopedJoinHandle::is_finished);
             drains += 1;
-            // Now and then there is a budget that nothing fits into.
+            // Every 37th drain has a budget that is too small.
             session.set_budget(u64::from(drains.is_multiple_of(37)));
             let report = match session.drain() {
                 Ok(report) => report,
@@ -270,7 +270,7 @@ fn nothing_is_lost_or_done_twice() {
                 }
                 Err(Error::DeviceLost { .. }) => {
                     lost += 1;
-                    // The next one may be short of memory, or lost, before the session is what it was.
+                    // Faults are also injected during the resume.
                     while session.resume(&flaky(&trouble)).is_err() {}
                     continue;
                 }
@@ -311,19 +311,20 @@ fn nothing_is_lost_or_done_twice() {
     assert_eq!((&found, failures), (&expected, expected_failures));
     assert!(failures.iter().all(|count| *count > 0) && found.iter().all(|tally| tally.hits > 0));
     if let (Some(warm), Some(end)) = (warm, resident()) {
-        // Threads that come with another device may get memory of their own from the allocator, unless it is told not to.
+        // Threads of a new device may get allocator arenas of their own, unless `MALLOC_ARENA_MAX` limits them.
         let most = if std::env::var_os("MALLOC_ARENA_MAX").is_some() { 8 << 20 } else { 48 << 20 };
         assert!(end < warm + most, "{warm} bytes after half of the time, {end} at the end");
         println!("{warm} bytes after half of the time, {end} at the end");
     }
     let items: u64 = found.iter().map(|tally| tally.items).sum();
     println!(
-        "{items} items in {drains} drains, {cancelled} cancelled, {short} short of memory, {cuts} slices cut, {refused} over the budget, {lost} devices lost, {:?}; {requeues} items \
-         were put back, {promotions} came before more urgent ones; tenants had {times:?}",
+        "{items} items in {drains} drains: {cancelled} cancelled, {short} out of memory, {cuts} slices cut, {refused} over \
+         the budget, {lost} devices lost, {:?}; \
+         {requeues} requeues, {promotions} aged promotions; time of tenants {times:?}",
         begin.elapsed()
     );
     let [p50, p90, p99] = [50.0, 90.0, 99.0].map(|percent| latencies.percentile(percent));
-    println!("latency: {p50:?} (50 %), {p90:?} (90 %), {p99:?} (99 %), {:?} at most", latencies.longest);
+    println!("latency: p50 {p50:?}, p90 {p90:?}, p99 {p99:?}, max {:?}", latencies.longest);
     let happened = [cancelled, short + cuts, refused, lost, over, requeues, promotions];
     assert!(happened.iter().all(|count| *count > 0), "{happened:?}");
 }

@@ -1,4 +1,4 @@
-//! Who shares a megakernel gets what is due to it, and what waits for long comes.
+//! Fairness, quotas, aging and autotuning of megakernel tenants.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -39,12 +39,12 @@ fn item(op_handle: u32, input: Handle, output: Handle) -> WorkItem {
     WorkItem { op_handle, input_handle: input.0, output_handle: output.0, param: 3 }
 }
 
-/// A tenant that has one slice of each drain.
+/// Share with a time quota of one slice per drain.
 fn one_slice() -> Share {
     Share { time: Some(Duration::from_nanos(1)), ..Share::default() }
 }
 
-/// The processor, and a GPU if there is one.
+/// The CPU, and a GPU if there is one.
 fn devices() -> Vec<Device> {
     let gpu = match Device::open(&Wgpu) {
         Ok(device) => Some(device),
@@ -55,7 +55,7 @@ fn devices() -> Vec<Device> {
 }
 
 #[test]
-fn what_waits_comes_within_the_bound() {
+fn waiting_items_are_executed_within_the_bound() {
     const SLICE: usize = 10;
     const SLOTS: usize = 30;
     const THRESHOLD: u32 = 4;
@@ -80,7 +80,7 @@ fn what_waits_comes_within_the_bound() {
         for (class, priority) in (0..).zip(Priority::ALL) {
             let waits = session.allocate(Segment::Plain, 1).unwrap();
             refill(Priority::Urgent);
-            // What is older and of its own class is ahead of it, too.
+            // Older items of the same class precede it, too.
             let ahead = vec![urgent; if priority == Priority::Urgent { 0 } else { SLOTS - 1 }];
             assert_eq!(producer.push(priority, &ahead, Otherwise::Return), Pushed::All);
             session.drain().unwrap();
@@ -101,14 +101,14 @@ fn what_waits_comes_within_the_bound() {
                 assert!(slices <= bound, "{priority:?} waits for {slices} slices");
             }
             assert_eq!(promoted > 0, priority != Priority::Urgent, "{priority:?}");
-            println!("{priority:?}: {slices} slices of at most {bound}; the oldest had waited for {oldest}");
+            println!("{priority:?}: {slices} slices of at most {bound}; maximum age {oldest}");
             session.free(waits).unwrap();
         }
     }
 }
 
 #[test]
-fn the_more_urgent_comes_first_and_takes_its_siblings_with_it() {
+fn urgent_items_come_first_and_raise_their_siblings() {
     let device = Device::open(&Cpu::default()).unwrap();
     let policy = Policy { priority_age_threshold: 8, ..Config::of(&device).policy };
     let config = Config { plain_words: 64, slice: 10, tenants: vec![one_slice()], policy, ..Config::of(&device) };
@@ -131,20 +131,20 @@ fn the_more_urgent_comes_first_and_takes_its_siblings_with_it() {
     push(Priority::Normal, 2, 10);
     push(Priority::Urgent, 0, 10);
     assert_eq!(drain(&mut session), [10, 0, 0, 0, 0]);
-    // These come later and alone, so they have no more than their class.
+    // Enqueued later and without urgent siblings: they keep their class.
     push(Priority::Normal, 4, 10);
     assert_eq!(drain(&mut session), [10, 0, 10, 0, 0]);
-    // Low items that came with urgent ones were drawn to those, and are due before what is of a better class and came alone.
+    // Low items with urgent siblings were raised, and have earlier deadlines than the later normal items.
     assert_eq!(drain(&mut session), [10, 0, 10, 10, 0]);
     assert_eq!(drain(&mut session), [10, 0, 10, 10, 10]);
 }
 
-/// Virtual time: only the work of a metered device advances it.
+/// Virtual clock, advanced by the work of a metered device only.
 #[derive(Debug)]
 struct Virtual {
     start: Instant,
     nanoseconds: AtomicU64,
-    /// Drains are cancelled from this time on.
+    /// Time from which drains are cancelled.
     end: OnceLock<(u64, Canceller)>,
 }
 
@@ -163,8 +163,7 @@ impl Clock for Virtual {
     }
 }
 
-/// The work of a device takes virtual time: a microsecond for each byte that is written, which are mostly the columns of items, and ten for
-/// each command.
+/// Cost model of the device: 10 µs per command, and 1 µs per written byte, which are mostly columns of items.
 impl Interceptor for Virtual {
     fn submit(&self, commands: &mut [Command]) -> Result<(), DriverError> {
         for command in commands {
@@ -176,7 +175,7 @@ impl Interceptor for Virtual {
 }
 
 #[test]
-fn tenants_get_their_shares_whatever_others_do() {
+fn tenants_get_their_shares_independent_of_others() {
     const ITEMS: usize = 80_000;
     const TIME: Duration = Duration::from_millis(1500);
     let clock = Arc::new(Virtual { start: Instant::now(), nanoseconds: AtomicU64::new(0), end: OnceLock::new() });
@@ -185,7 +184,7 @@ fn tenants_get_their_shares_whatever_others_do() {
     let weights = [1, 2, 5];
     let tenants = weights.map(|weight| Share { weight, ..Share::default() }).to_vec();
     let policy = Policy { hot_window_threshold: u32::MAX, ..Config::default().policy };
-    // The record of faults, which is cleared after a slice with faults, has a size that depends on the most items of a slice.
+    // A small slice: clearing the fault buffer, after slices with faults, costs time in proportion to the maximum slice.
     let (slice, plain_words) = (256, 4096);
     let config = Config {
         plain_words,
@@ -208,7 +207,7 @@ fn tenants_get_their_shares_whatever_others_do() {
         });
         let items: Vec<WorkItem> = (0..ITEMS)
             .map(|number| match (id, number % 4) {
-                // The first one behaves; the second takes all fuel and traps; the third submits much that is nothing.
+                // The first tenant is well-behaved, the second runs out of fuel and traps, the third submits invalid items.
                 (1, 0) => item(SPIN, long, outputs[number % 64]),
                 (1, 1) => item(CHECKED, bad, outputs[number % 64]),
                 (2, 2) => item(99, trips, outputs[number % 64]),
@@ -221,7 +220,7 @@ fn tenants_get_their_shares_whatever_others_do() {
     let end = clock.nanoseconds.load(SeqCst) + TIME.as_nanos() as u64;
     clock.end.set((end, session.canceller())).unwrap();
     let report = session.drain().unwrap();
-    // All have something to do as long as it goes on.
+    // All tenants are backlogged for the whole drain.
     assert!(report.cancelled && report.tenants.iter().all(|usage| usage.queued > 0), "{:?}", report.tenants);
     let total: Duration = report.tenants.iter().map(|usage| usage.time).sum();
     assert!(total >= TIME && total == report.elapsed, "{total:?} of {:?}", report.elapsed);
@@ -235,7 +234,7 @@ fn tenants_get_their_shares_whatever_others_do() {
 }
 
 #[test]
-fn quotas_are_kept_and_handles_are_of_one_tenant() {
+fn quotas_and_handle_ownership_are_enforced() {
     for device in devices() {
         let small = Share { slots: Some(3), bytes: 24, ..one_slice() };
         let config =
@@ -264,13 +263,13 @@ fn quotas_are_kept_and_handles_are_of_one_tenant() {
         foreign(session.read(theirs).map(|_| ()), 0);
         foreign(session.free(theirs), 0);
 
-        // A fourth item has no place, neither has one that has to wait for it; other tenants and classes have.
+        // The fourth item exceeds the queue quota; other tenants and classes are not affected.
         let items = [item(SCALE, own, to), item(SCALE, theirs, to), item(SCALE, theirs, own), item(SCALE, theirs, to)];
         let pushed = producer.push(Priority::Normal, &items, Otherwise::Return);
         assert_eq!(pushed, Pushed::WouldBlock { accepted: 3 });
         assert_eq!(session.submit(&[item(SCALE, own, result), item(SCALE, theirs, result)]), Pushed::All);
         let report = session.drain().unwrap();
-        assert_eq!(report.items, 4, "the second tenant has had its time after a slice of two");
+        assert_eq!(report.items, 4, "the second tenant's time quota is used up after a slice of two");
         let failed = |report: &Report| {
             let failures = report.failures.iter();
             failures.map(|failed| (failed.number, failed.tenant, failed.why.clone())).collect::<Vec<_>>()
@@ -280,12 +279,12 @@ fn quotas_are_kept_and_handles_are_of_one_tenant() {
         assert_eq!(report.tenants.iter().map(|usage| usage.queued).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(failed(&session.drain().unwrap()), [(4, 1, Failure::ForeignHandle)]);
         assert_eq!(session.tenant(1).unwrap().read(to).unwrap(), [3, 6, 0, 0]);
-        assert_eq!(session.read(own).unwrap(), [0, 0], "nobody else has written it");
+        assert_eq!(session.read(own).unwrap(), [0, 0], "the other tenant's item did not write it");
     }
 }
 
 #[test]
-fn a_flood_neither_keeps_a_drain_from_ending_nor_others_from_their_time() {
+fn a_flooding_tenant_starves_neither_drains_nor_tenants() {
     const SLOTS: usize = 1000;
     let device = Device::open(&Cpu::default()).unwrap();
     let tenants = vec![Share { slots: Some(SLOTS), ..Share::default() }, one_slice()];
@@ -307,15 +306,15 @@ fn a_flood_neither_keeps_a_drain_from_ending_nor_others_from_their_time() {
         for drain in 0.. {
             let report = session.drain().unwrap();
             assert!(report.items as usize <= SLOTS + 500 + 100, "{}", report.items);
-            assert!(report.tenants[1].slices <= 1, "it has time for one slice");
+            assert!(report.tenants[1].slices <= 1, "its quota is one slice");
             served += report.tenants[1].items;
             assert_eq!(session.tenant(1).unwrap().read(sum).unwrap(), [served as u32]);
             if served >= 200 {
                 break;
             }
-            assert!(drain < 1000, "nothing is left for it");
+            assert!(drain < 1000, "the tenant is starved");
         }
-        // Whoever shuts down has time for all.
+        // A shutdown lifts the time quotas.
         let shutdown = session.shutdown();
         assert_eq!((shutdown.left.len(), served + shutdown.report.tenants[1].items), (0, 500));
         flood.join().unwrap();
@@ -323,7 +322,7 @@ fn a_flood_neither_keeps_a_drain_from_ending_nor_others_from_their_time() {
 }
 
 #[test]
-fn drains_tune_a_session_and_the_next_one_begins_there() {
+fn tuned_settings_are_remembered_for_the_next_session() {
     let device = Device::open(&Cpu::default()).unwrap();
     let config = Config { plain_words: 1 << 16, slice: 2048, tune: true, ..Config::of(&device) };
     let settle = |most: u32| {
@@ -340,11 +339,11 @@ fn drains_tune_a_session_and_the_next_one_begins_there() {
             drains += 1;
             assert!(drains <= most);
             let sum = session.read(handles[256]).unwrap()[0];
-            assert_eq!(sum, 1 + 32 * drains, "whatever is tried, results are the same");
+            assert_eq!(sum, 1 + 32 * drains, "tuning does not change results");
         }
         (drains, session.tuner().unwrap().settings())
     };
     let (drains, found) = settle(20);
     assert!(drains > 5 && found.batch <= 2048);
-    assert_eq!(settle(1), (1, found), "it was kept with the hints of the device");
+    assert_eq!(settle(1), (1, found), "the settings are in the hints of the device");
 }
