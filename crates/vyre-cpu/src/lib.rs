@@ -5,6 +5,8 @@
 //! Windows, [`spmd`] lowers a program to steps over lanes that are arrays in memory, and [`portable`] interprets the
 //! steps with plain Rust loops, each over all lanes. `pool` distributes workgroups over threads with work stealing, and
 //! `device` is the command queue.
+//!
+//! Terms are defined in the book's [glossary](https://github.com/vyre-project/vyre/blob/main/docs/src/glossary.md).
 
 // Lanes, device memory and the thread pool are raw memory shared between threads; every use has a safety argument.
 #![allow(unsafe_code)]

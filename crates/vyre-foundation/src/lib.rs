@@ -2,6 +2,8 @@
 //!
 //! [Parsing](text::parse) or a [`build::Kernel`] makes an [`ir::Program`]; [validation](validate::program) makes a [`Validated`] program,
 //! which the oracle, the optimizer and the backends require. This crate does no I/O and contains no backend.
+//!
+//! Terms are defined in the book's [glossary](https://github.com/vyre-project/vyre/blob/main/docs/src/glossary.md).
 
 pub mod analysis;
 pub mod build;

@@ -2,6 +2,8 @@
 //! [graph](graph) algorithms on a [frontier](frontier) engine.
 //!
 //! The runtime depends on no backend. It plans with the [planners](vyre_driver::plan) of the driver and runs on any device.
+//!
+//! Terms are defined in the book's [glossary](https://github.com/vyre-project/vyre/blob/main/docs/src/glossary.md).
 
 mod error;
 pub mod frontier;
