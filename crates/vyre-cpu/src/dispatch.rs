@@ -44,7 +44,7 @@ pub(crate) struct Account<'a> {
     trace: Mutex<Vec<TraceLine>>,
     trap: Mutex<Option<Outcome>>,
     /// Spans of the workers, if they are measured.
-    pub(crate) worked: Option<Timings>,
+    pub(crate) worker_spans: Option<Timings>,
 }
 
 impl<'a> Account<'a> {
@@ -60,7 +60,7 @@ impl<'a> Account<'a> {
             dropped_lines: AtomicU64::new(0),
             trace: Mutex::new(Vec::new()),
             trap: Mutex::new(None),
-            worked: launch.limits.times_workers.then(Mutex::default),
+            worker_spans: launch.limits.times_workers.then(Mutex::default),
         }
     }
 
@@ -84,7 +84,7 @@ impl<'a> Account<'a> {
     }
 
     /// Consumes fuel for loop trips.
-    pub(crate) fn pay(&self, trips: u64, span: Span) -> Result<(), Stopped> {
+    pub(crate) fn charge(&self, trips: u64, span: Span) -> Result<(), Stopped> {
         let trips = i64::try_from(trips).unwrap_or(i64::MAX);
         if trips > 0 && self.fuel.fetch_sub(trips, Relaxed) < trips {
             return Err(self.stop(Outcome::OutOfFuel { span }));
@@ -136,7 +136,7 @@ impl<'a> Account<'a> {
         trace.sort_by_key(|line| line.invocation);
         let outcome = into_inner(self.stop).or(into_inner(self.trap)).unwrap_or(Outcome::Completed);
         let (dropped_lines, time) = (self.dropped_lines.into_inner(), self.start.elapsed());
-        let workers = self.worked.map(into_inner).unwrap_or_default();
+        let workers = self.worker_spans.map(into_inner).unwrap_or_default();
         Report { outcome, trace, dropped_lines, workers, ..Report::completed(time) }
     }
 }

@@ -39,7 +39,7 @@ fn ended_workgroups_leave_barrier_loops() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all_ended.vyre");
     let device = Device::open(&Cpu::default()).expect("a processor");
     for case in files::cases(&path).expect("a program") {
-        let wrong = differential::mistake(&device, &case.program, case.grid, &case.inputs, Exactness::Exact);
+        let wrong = differential::find_difference(&device, &case.program, case.grid, &case.inputs, Exactness::Exact);
         assert_eq!(wrong, None);
     }
 }

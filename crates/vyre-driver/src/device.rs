@@ -309,7 +309,7 @@ impl Dispatch {
 
 /// Memory statistics of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryFigures {
+pub struct MemoryStats {
     /// Allocated by buffers.
     pub used: u64,
     /// Kept in the pool for later buffers.
@@ -385,8 +385,8 @@ impl Device {
     }
 
     /// Memory statistics.
-    pub fn memory(&self) -> MemoryFigures {
-        MemoryFigures {
+    pub fn memory(&self) -> MemoryStats {
+        MemoryStats {
             used: self.core.used.load(Ordering::Relaxed),
             pooled: self.core.pool.lock().bytes,
             total: self.capabilities().memory_bytes,

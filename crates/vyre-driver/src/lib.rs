@@ -33,7 +33,7 @@ pub mod trace;
 pub use buffer::{Buffer, Download};
 pub use cache::Cache;
 pub use capabilities::{Capabilities, DeviceKind, Floats};
-pub use device::{Argument, Compilation, Device, Dispatch, Grid, Kernel, MemoryFigures, Origin, Submission};
+pub use device::{Argument, Compilation, Device, Dispatch, Grid, Kernel, MemoryStats, Origin, Submission};
 pub use error::{Damage, Error, Unacknowledged, Work};
 pub use limited_read::read_limited;
 pub use null::Null;

@@ -22,7 +22,7 @@ use vyre_foundation::ir::{Element, Program, Span};
 use vyre_foundation::launch::{self, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
 
-use crate::differential::{self, limits, mistake};
+use crate::differential::{self, find_difference, limits};
 use crate::{Generated, corpus, files, kernels, op_programs};
 
 /// Expands to a test for each check of the suite.
@@ -190,7 +190,7 @@ fn compare(
     exactness: Exactness,
     name: &str,
 ) {
-    if let Some(wrong) = mistake(device, program, grid, inputs, exactness) {
+    if let Some(wrong) = find_difference(device, program, grid, inputs, exactness) {
         let program = (**program).clone();
         let source = match grid.groups(program.workgroup_size()) {
             Ok(groups) => Generated { program, groups, inputs: inputs.clone() }.source(),
@@ -242,7 +242,7 @@ fn floats(device: &Device, values: &[f32]) -> Buffer {
     device.upload(Element::F32, &bytes).expect("a few bytes")
 }
 
-/// Every mistake of a caller is a typed error, and the device stays usable.
+/// Every find_difference of a caller is a typed error, and the device stays usable.
 pub fn wrong_dispatches(subject: &Subject<'_>) {
     let device = open(subject);
     let kernel = device.compile(&program("copy")).expect("a simple kernel");

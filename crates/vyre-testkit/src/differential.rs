@@ -30,9 +30,9 @@ pub struct Finding {
     /// Name of the backend.
     pub backend: &'static str,
     /// First difference.
-    pub wrong: String,
+    pub difference: String,
     /// File with a reduced program, or the reason why there is none.
-    pub kept: Result<PathBuf, NotSaved>,
+    pub saved: Result<PathBuf, NotSaved>,
 }
 
 /// Reason why no reduced program was saved.
@@ -61,10 +61,10 @@ impl fmt::Display for NotSaved {
 /// The difference, and the commands that reproduce it.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding { seed, backend, wrong, kept } = self;
-        writeln!(f, "seed {seed} differs from the oracle: {wrong}")?;
+        let Finding { seed, backend, difference, saved } = self;
+        writeln!(f, "seed {seed} differs from the oracle: {difference}")?;
         writeln!(f, "full program: vyre generate --seed {seed} --device {backend}")?;
-        match kept {
+        match saved {
             Ok(path) => {
                 let path = path.display();
                 writeln!(f, "reduced program: vyre run {path} --replay --device {backend}, and --device reference")?;
@@ -87,12 +87,12 @@ pub fn check(backend: &dyn Backend, device: &Device, seed: u64, features: &Featu
         return None;
     }
     let grid = Grid::Groups(groups);
-    let wrong = mistake(device, &program, grid, &inputs, Exactness::Ordered)?;
+    let wrong = find_difference(device, &program, grid, &inputs, Exactness::Ordered)?;
     let kept = match std::env::var("VYRE_SHRINK").as_deref() {
         Ok("0") => Err(NotSaved::TurnedOff),
         _ => keep(device, seed, &program, groups, &inputs),
     };
-    Some(Finding { seed, backend: backend.name(), wrong, kept })
+    Some(Finding { seed, backend: backend.name(), difference: wrong, saved: kept })
 }
 
 /// Runs the programs of seeds from `first` on, on all cores, until `goes_on` returns false for the number of programs
@@ -162,7 +162,7 @@ pub(crate) fn limits() -> Limits {
 }
 
 /// First difference between the device and the oracle.
-pub fn mistake(
+pub fn find_difference(
     device: &Device,
     program: &Validated<Program>,
     grid: Grid,
@@ -201,7 +201,7 @@ fn keep(
         let few_trips = Limits { fuel: 1 << 18, ..limits() };
         let ends = run(&oracle, candidate, grid, &mut inputs.clone(), few_trips)
             .is_ok_and(|report| matches!(report.outcome, Outcome::Completed | Outcome::Trapped { .. }));
-        ends && mistake(device, candidate, grid, &inputs, Exactness::Ordered).is_some()
+        ends && find_difference(device, candidate, grid, &inputs, Exactness::Ordered).is_some()
     };
     let small = shrink(program, still_wrong).into_inner();
     let inputs = inputs.only(&small);

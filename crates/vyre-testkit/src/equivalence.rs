@@ -27,7 +27,7 @@ pub fn semantic_difference(
     let program = validate::program(generated.program).expect("generated programs are valid");
     let grid = Grid::Groups(generated.groups);
     let wrong = |program: &Validated<Program>, limits: Limits| match change(program.clone()) {
-        Ok(changed) => different(program, &changed, grid, &generated.inputs.only(program), limits),
+        Ok(changed) => output_difference(program, &changed, grid, &generated.inputs.only(program), limits),
         Err(error) => Some(error.to_string()),
     };
     let first = wrong(&program, limits())?;
@@ -43,7 +43,7 @@ pub fn semantic_difference(
 ///
 /// # Panics
 /// The inputs do not fit.
-pub fn different(
+pub fn output_difference(
     original: &Validated<Program>,
     changed: &Validated<Program>,
     grid: Grid,

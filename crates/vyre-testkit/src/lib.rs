@@ -16,7 +16,7 @@ mod op_programs;
 mod shrink;
 
 pub use coverage::{Cell, Coverage, Flow, Place, Subject};
-pub use equivalence::{different, rotating_seeds, semantic_difference};
+pub use equivalence::{output_difference, rotating_seeds, semantic_difference};
 pub use generate::{Features, Generated, Random, generate};
 pub use shrink::shrink;
 

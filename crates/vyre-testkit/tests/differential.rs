@@ -10,7 +10,7 @@ fn wrong_device_is_detected_and_a_case_is_saved() {
     let device = Device::open(&backend).unwrap();
     let finding = differential::campaign(&backend, &device, 0, &|number| number < 100).unwrap_err();
     assert!(finding.seed < 100);
-    let path = finding.kept.as_ref().expect("a folder for temporary files");
+    let path = finding.saved.as_ref().expect("a folder for temporary files");
     let message = finding.to_string();
     assert!(message.contains(&format!("--seed {}", finding.seed)), "{message}");
     assert!(message.contains(&path.display().to_string()), "{message}");

@@ -4,7 +4,7 @@ use vyre_foundation::analysis::{Analyses, Analysis, Scope};
 use vyre_foundation::ir::Program;
 use vyre_foundation::optimizer::{self, Options, Pipeline, Registry, Request};
 use vyre_foundation::{text, validate};
-use vyre_testkit::{Features, different, files, generate, rotating_seeds, semantic_difference};
+use vyre_testkit::{Features, files, generate, output_difference, rotating_seeds, semantic_difference};
 
 /// Passes that do not converge are an error.
 fn strict() -> Options {
@@ -129,7 +129,7 @@ fn passes_preserve_semantics_of_file_tests_and_example_kernels() {
         for case in files::cases(&path).unwrap_or_default() {
             let optimized = optimizer::run(case.program.clone(), &pipeline, &strict(), &mut |_| {});
             let (optimized, _) = optimized.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            if let Some(wrong) = different(&case.program, &optimized, case.grid, &case.inputs, case.limits) {
+            if let Some(wrong) = output_difference(&case.program, &optimized, case.grid, &case.inputs, case.limits) {
                 panic!("{}: {wrong}", path.display());
             }
             count += 1;

@@ -225,7 +225,7 @@ fn exact_devices_match_the_oracle_bit_by_bit() {
         compared += 1;
         let program = validate::program(generated.program).expect("generated programs are valid");
         let grid = launch::Grid::Groups(generated.groups);
-        let wrong = differential::mistake(&device, &program, grid, &generated.inputs, Exactness::Exact);
+        let wrong = differential::find_difference(&device, &program, grid, &generated.inputs, Exactness::Exact);
         assert_eq!(wrong, None, "seed {seed}");
     }
     assert!(compared > 50, "only {compared} programs were compared");

@@ -41,7 +41,7 @@ pub(crate) fn run(kernel: &Kernel, launch: &Launch<'_>, pool: &Pool) -> Report {
         }
         kernel.recycle(frame);
     };
-    pool.for_each_timed(pieces, &|piece| account.stopping_on_panic(|| body(piece)), account.worked.as_ref());
+    pool.for_each_timed(pieces, &|piece| account.stopping_on_panic(|| body(piece)), account.worker_spans.as_ref());
     account.report()
 }
 
@@ -190,7 +190,7 @@ impl<'a> Worker<'a> {
         let ended = self.sequence(0, &mut mask);
         self.free_mask(mask);
         // Charges the remaining loop trips.
-        let paid = self.pay();
+        let paid = self.charge();
         for exits in std::mem::take(&mut self.loops) {
             self.free_mask(exits.broken);
             self.free_mask(exits.continued);
@@ -201,8 +201,8 @@ impl<'a> Worker<'a> {
     // Limits.
 
     /// Charges the pending trips to the fuel.
-    fn pay(&mut self) -> Result<(), Stopped> {
-        self.account.pay(std::mem::take(&mut self.trips), self.last_loop)
+    fn charge(&mut self) -> Result<(), Stopped> {
+        self.account.charge(std::mem::take(&mut self.trips), self.last_loop)
     }
 
     fn burn(&mut self, trips: usize, span: Span) -> Result<(), Stopped> {
@@ -210,7 +210,7 @@ impl<'a> Worker<'a> {
         self.last_loop = span;
         // Small fuel limits are charged trip by trip, so that the report names the loop that exceeds them.
         if self.trips >= TRIPS_PER_CHECK || self.launch.limits.fuel < TRIPS_PER_CHECK {
-            self.pay()?;
+            self.charge()?;
             self.account.check(Some(span))?;
         }
         Ok(())

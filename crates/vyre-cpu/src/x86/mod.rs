@@ -301,7 +301,7 @@ impl Kernel {
             let count = per_piece.min(groups - first);
             account.stopping_on_panic(|| self.piece(launch, &account, first as u32, count as u32));
         };
-        pool.for_each_timed(pieces, &body, account.worked.as_ref());
+        pool.for_each_timed(pieces, &body, account.worker_spans.as_ref());
         account.report()
     }
 

@@ -460,7 +460,7 @@ unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
             let active = unsafe { scratch.start.cast::<u32>().read() };
             // SAFETY: as above.
             unsafe { (*context).budget = worker.trips };
-            let paid = worker.account.pay(u64::from(active) * u64::from(worker.trips), *span);
+            let paid = worker.account.charge(u64::from(active) * u64::from(worker.trips), *span);
             if paid.and_then(|()| worker.account.check(Some(*span))).is_err() {
                 // SAFETY: as above.
                 unsafe { (*context).stopped = 1 };

@@ -331,9 +331,9 @@ impl Lower<'_> {
             self.state.mask.clone_from(&entry);
             arms.push(self.arm(id, block, packs.clone()));
         }
-        let no_lane_left = arms.iter().zip(masks).all(|((_, _, left), packs)| left == packs);
+        let all_lanes_remain = arms.iter().zip(masks).all(|((_, _, left), packs)| left == packs);
         let may_continue = arms.iter().any(|(end, ..)| end.is_some());
-        self.state.mask = if no_lane_left {
+        self.state.mask = if all_lanes_remain {
             entry
         } else {
             // An arm that never yields leaves no active lanes.
@@ -369,7 +369,7 @@ impl Lower<'_> {
             });
         }
         self.define_all(&inst.results, &regs);
-        if !no_lane_left {
+        if !all_lanes_remain {
             self.leave_if_none_active();
         }
         self.emit.is_open() && may_continue

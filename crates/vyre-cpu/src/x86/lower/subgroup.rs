@@ -216,7 +216,7 @@ impl Lower<'_> {
         self.define(count, &counts);
     }
 
-    /// Lanes of a pack that are present and range predicate is true.
+    /// Lanes of a pack that are present and whose predicate is true.
     fn kept(&mut self, keep: ValueId, pack: usize) -> Reg {
         let keep = self.mask(keep, pack);
         match self.present(pack) {
