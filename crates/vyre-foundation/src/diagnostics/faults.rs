@@ -235,7 +235,7 @@ error_table! {
         entity: String,
     } ("the program is malformed: {what:?} at {entity}"), help "this is a bug in the tool that made the program";
 
-    /// An operation has as many operands as its row of the op table says.
+    /// An operation has the number of operands in its row of the op table.
     V002 OperandCount {
         /// The operation.
         op: &'static str,
@@ -246,7 +246,7 @@ error_table! {
     } ("`{op}` takes {expected} operands, but has {found}"), help format!("pass {expected} operands"),
     example "program p workgroup(1) {\n    %a = add 1\n}";
 
-    /// The operand types are ones that the operation is defined for.
+    /// An operation is defined for the types of its operands.
     V003 OperandType {
         /// The operation.
         op: &'static str,
@@ -280,7 +280,7 @@ error_table! {
     V006 AfterTerminator {
         /// The terminator.
         op: &'static str,
-    } ("nothing can follow `{op}` in its block"), help "remove what follows, or put the terminator into an `if`",
+    } ("unreachable code after `{op}`"), help "remove this code, or put the terminator into an `if`",
     example "program p workgroup(1) {\n    return\n    %a = global_index\n}";
 
     /// `yield` ends blocks of `if`, `switch` and `region`; `break` and `continue` need a loop around them.
@@ -343,7 +343,7 @@ error_table! {
     V014 AtomicSpace {
         /// The object.
         memory: String,
-    } ("`{memory}` cannot be accessed atomically"), help "only `read_write` storage and `workgroup` arrays can be",
+    } ("`{memory}` cannot be accessed atomically"), help "declare it as `read_write` storage or as a `workgroup` array",
     example "program p workgroup(1) {\n    private atomic x: [u32; 4]\n}";
 
     /// Atomic accesses are to integers of 32 or 64 bits.
@@ -362,7 +362,7 @@ error_table! {
     } ("an atomic access to `{memory}` takes a single element"), help "write one access for each element",
     example "program p workgroup(1) {\n    read_write atomic x: [u32]\n    %a, %b = load x[0]\n}";
 
-    /// A uniform is one scalar, and is loaded as one.
+    /// A uniform scalar is loaded without an index.
     V017 IndexedUniform {
         /// The object.
         memory: String,
@@ -502,7 +502,7 @@ error_table! {
     } ("the text has {placeholders} `{{}}`, but there are {operands} operands"), help "write one `{}` for each operand",
     example "program p workgroup(1) {\n    print \"i = {}\"\n}";
 
-    /// A suggested grid has at least one invocation in each dimension and fewer than 2³² in all.
+    /// A default grid has at least one invocation in each dimension and fewer than 2³² in all.
     V033 LaunchSize {
         /// The grid, in invocations.
         elements: [u32; 3],
@@ -528,7 +528,7 @@ error_table! {
     } ("the default of `{name}` is {value}, which is not a value of {element}"), help format!("use a value in the range of {element}"),
     example "program p workgroup(1) {\n    uniform a: u8 = 300\n}";
 
-    /// A pipeline runs programs of its module.
+    /// A dispatch of a pipeline names a program of its module.
     V036 UnknownProgram {
         /// The name.
         name: String,
