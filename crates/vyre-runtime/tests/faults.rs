@@ -23,7 +23,7 @@ const SCAN: u32 = 5;
 const SPIN: u32 = 8;
 const FIND: u32 = 9;
 /// Far above scheduling delays of workers on a busy machine, and far below the time of 2³² trips.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIME_LIMIT: Duration = Duration::from_secs(1);
 const LENGTHS: [u32; 10] = [0, 1, 1, 3, 64, 100, 64, 300, 7, 16];
 
 fn ops() -> Vec<Op> {
@@ -174,7 +174,7 @@ fn faulty(script: &Arc<Script>) -> Device {
 #[test]
 fn the_watchdog_reports_a_stuck_item_once() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
-    let config = Config { watchdog: Some(PATIENCE), fuel: u32::MAX, order: Order::Barriers, ..base() };
+    let config = Config { watchdog: Some(TIME_LIMIT), fuel: u32::MAX, order: Order::Barriers, ..base() };
     let (mut session, handles) = filled(&device, config);
     let mut forever = 1u32.to_le_bytes().repeat(300);
     forever[..4].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -187,7 +187,7 @@ fn the_watchdog_reports_a_stuck_item_once() {
 #[test]
 fn a_stuck_item_of_few_elements_blocks_no_others() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
-    let config = Config { watchdog: Some(PATIENCE), fuel: u32::MAX, order: Order::Barriers, ..base() };
+    let config = Config { watchdog: Some(TIME_LIMIT), fuel: u32::MAX, order: Order::Barriers, ..base() };
     let mut session = Session::new(&device, config).unwrap();
     for op in ops() {
         session.register(op);
@@ -335,7 +335,7 @@ fn failures_of_reporting_ops_are_reported_once() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let source = "program op workgroup(64) {\nread input: [u32]\nwrite hits: [u32]\nread_write atomic hit_count: [u32]\n%i = global_index\n%x = load input[%i]\n%b = eq %x, 666\nif %b {\ntrap 5\n}\n%l = loop (%n = 0) -> u32 {\n%d = eq %n, %x\nif %d {\nbreak %n\n}\n%m = add %n, 1\ncontinue %m\n}\n}";
     let op = op(source);
-    let config = Config { watchdog: Some(PATIENCE), fuel: u32::MAX, order: Order::Barriers, ..base() };
+    let config = Config { watchdog: Some(TIME_LIMIT), fuel: u32::MAX, order: Order::Barriers, ..base() };
     let (mut session, handles) = session(&device, config);
     let op = session.register(op);
     fill(&mut session, handles[3], 666);
@@ -738,7 +738,7 @@ fn a_write_during_an_unfinished_slice_follows_executed_items() {
 fn only_the_stuck_item_fails() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let config =
-        Config { watchdog: Some(PATIENCE), fuel: u32::MAX, order: Order::Barriers, plain_words: 1 << 20, ..base() };
+        Config { watchdog: Some(TIME_LIMIT), fuel: u32::MAX, order: Order::Barriers, plain_words: 1 << 20, ..base() };
     let mut session = Session::new(&device, config).unwrap();
     for op in ops() {
         session.register(op);
@@ -775,15 +775,15 @@ impl Clock for Hours {
 #[test]
 fn watchdog_and_tenant_usage_follow_the_session_clock() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
-    let patience = Duration::from_secs(10 * 3600);
+    let time_limit = Duration::from_secs(10 * 3600);
     let clock = Arc::new(Hours { start: Instant::now(), readings: AtomicI64::new(0) });
-    let config = Config { watchdog: Some(patience), fuel: u32::MAX, clock: clock.clone(), ..base() };
+    let config = Config { watchdog: Some(time_limit), fuel: u32::MAX, clock: clock.clone(), ..base() };
     let (mut session, handles) = session(&device, config);
     fill(&mut session, handles[0], u32::MAX);
     assert_eq!(session.submit(&[item(SPIN, 1, 2, 0)]), Pushed::All);
     let report = session.drain().unwrap();
     assert!(matches!(report.failures[..], [Failed { why: Failure::Stuck { .. }, .. }]), "{:?}", report.failures);
-    assert!(report.tenants[0].time >= patience && report.elapsed >= report.tenants[0].time);
+    assert!(report.tenants[0].time >= time_limit && report.elapsed >= report.tenants[0].time);
 }
 
 #[test]

@@ -491,11 +491,11 @@ fn producers_submit_during_drains() {
 fn the_watchdog_reports_the_stuck_item() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     // Far above scheduling delays of workers on a busy machine.
-    let patience = Duration::from_secs(1);
+    let time_limit = Duration::from_secs(1);
     for order in [Order::Barriers, Order::Counters] {
         let sizing = Sizing::Preferred(NonZeroU32::new(32).unwrap());
         let policy = Policy { hot_window_threshold: u32::MAX, sizing, ..compiling() };
-        let watchdog = Some(patience);
+        let watchdog = Some(time_limit);
         let config = Config { watchdog, order, fuel: u32::MAX, policy, ..configs()[0].clone() };
         let (mut session, handles) = session(&device, config);
         let item =
@@ -523,7 +523,7 @@ fn the_watchdog_reports_the_stuck_item() {
             session.finish_compiling();
         }
     }
-    let config = Config { watchdog: Some(patience), ..Config::default() };
+    let config = Config { watchdog: Some(time_limit), ..Config::default() };
     let oracle = Device::open(&Oracle::default()).unwrap();
     assert!(matches!(Session::new(&oracle, config), Err(Error::Driver(DriverError::Unsupported { .. }))));
 }

@@ -544,8 +544,8 @@ fn sessions_handle_arbitrary_calls() {
     let cpu = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     check(40, (configs(), calls()), |(config, calls)| call_all(&cpu, config, calls));
     // A time limit of 0 stops every item that is seen running; the maximum stops none.
-    for patience in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
-        let watched = |config| Config { watchdog: Some(patience), ..config };
+    for time_limit in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
+        let watched = |config| Config { watchdog: Some(time_limit), ..config };
         check(3, (configs(), calls()), |(config, calls)| call_all(&cpu, watched(config), calls));
     }
     println!("{executed:?} items were executed");

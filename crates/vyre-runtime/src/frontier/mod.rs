@@ -79,7 +79,8 @@ pub struct Step {
     pub name: &'static str,
     /// Declares the objects of the step, which are bound by name, and returns its action.
     pub visit: fn(&build::Kernel) -> Visitor<'_>,
-    /// Early exit: a pull stops scanning the incoming edges of a target once the target is admitted.
+    /// Early exit: a pull stops scanning the incoming edges of a target once the target is admitted. Steps without early exit are dense
+    /// only with a fixed topology.
     pub until_admitted: bool,
 }
 
@@ -569,7 +570,7 @@ impl<'g> Engine<'g> {
     }
 
     /// Chooses the topology of a step over `nodes` and `edges`, after `dense` dense steps in a row. Without early exit, a pull scans every
-    /// edge of the graph, so only a full frontier may be dense.
+    /// edge of the graph, so no frontier is dense.
     pub(crate) fn decide(
         &self,
         may_pull: bool,

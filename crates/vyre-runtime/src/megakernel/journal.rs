@@ -94,7 +94,7 @@ impl Journal {
         self.entries.push(Entry::Write(segment, first, bytes.to_vec()));
     }
 
-    /// Returns true if a checkpoint is due: the log has `limit` items, or its writes exceed twice the size of the arena.
+    /// Returns true if a checkpoint is due: the log has `limit` items, or its writes exceed 16 MiB and twice the size of the checkpoint.
     pub(super) fn is_full(&self) -> bool {
         self.items >= self.limit || self.written > (1 << 24).max(2 * (self.plain.len() + self.atomic.len()))
     }

@@ -292,7 +292,7 @@ impl Session {
         if batch.reports {
             self.count_executed(batch.units(), report)?;
         }
-        count(&mut self.found, hits.len() as u64, "hits")?;
+        count(&mut self.total_hits, hits.len() as u64, "hits")?;
         report.hits.extend(hits.into_iter().map(|word| Hit { tenant: self.tenant, word }));
         report.failures.extend(unfinished);
         Ok(())
@@ -337,7 +337,7 @@ impl Session {
                 continue;
             }
             count(runs, items, "items of an operation")?;
-            count(&mut self.reporters, if op.reports { items } else { 0 }, "items that report")?;
+            count(&mut self.reporting_items, if op.reports { items } else { 0 }, "reporting items")?;
             match report.ops.iter_mut().find(|(name, _)| name == op.name()) {
                 Some((_, known)) => count(known, items, "items of an operation")?,
                 None => report.ops.push((op.name().into(), items)),

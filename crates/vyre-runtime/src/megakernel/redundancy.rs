@@ -204,7 +204,7 @@ impl Table {
         Ok(())
     }
 
-    /// Frees memory if the capacity is over four times `handles`.
+    /// Frees memory if the capacity is over 1024 and over four times `handles`.
     fn shrink(&mut self, handles: usize) {
         if self.capacity() > handles.saturating_mul(4).max(1024) {
             self.slots.clear();

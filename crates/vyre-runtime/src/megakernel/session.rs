@@ -194,7 +194,7 @@ pub struct Session {
     /// Owner of `pending`.
     pub(super) tenant: u32,
     /// Accounting that is not in a report yet.
-    pub(super) waited: Accounting,
+    pub(super) accounting: Accounting,
     /// Enqueue times of `pending`.
     stamps: Vec<Stamp>,
     pub(super) cancelled: Arc<AtomicBool>,
@@ -203,8 +203,8 @@ pub struct Session {
     /// The arena does not have its contents, because restoring it failed.
     needs_restore: bool,
     /// Total hits, and total items of reporting operations.
-    pub(super) found: u64,
-    pub(super) reporters: u64,
+    pub(super) total_hits: u64,
+    pub(super) reporting_items: u64,
     /// Report of a failed drain, which the next drain continues.
     pub(super) unreported: Report,
     /// Completed items; sequence number of the first pending item.
@@ -243,7 +243,7 @@ impl Session {
         let faults = device.allocate(Element::U32, config.fault_words())?;
         let hit_count = device.allocate(Element::U32, 1)?;
         let hits = [hit_count.slice(0..0)?, hit_count];
-        let watch = config.watchdog.map(|patience| Watch::new(device, config.slice, patience)).transpose()?;
+        let watch = config.watchdog.map(|time_limit| Watch::new(device, config.slice, time_limit)).transpose()?;
         Ok(Session {
             device: device.clone(),
             arena,
@@ -261,14 +261,14 @@ impl Session {
             lacks_room_for_hits: false,
             recent_hits: 0,
             tenant: 0,
-            waited: Accounting::default(),
+            accounting: Accounting::default(),
             stamps: Vec::new(),
             cancelled: Arc::default(),
             watch,
             journal: config.journal.map(Journal::new),
             needs_restore: false,
-            found: 0,
-            reporters: 0,
+            total_hits: 0,
+            reporting_items: 0,
             unreported: Report::default(),
             done: 0,
             faults,
@@ -438,8 +438,8 @@ impl Session {
         if let Some(journal) = &mut self.journal {
             journal.settle(self.tenant, &self.pending);
         }
-        if self.waited.recommend().should_drain {
-            result = result.and(report.priority.add(&std::mem::take(&mut self.waited)));
+        if self.accounting.recommend().should_drain {
+            result = result.and(report.priority.add(&std::mem::take(&mut self.accounting)));
         }
         for (tenant, usage) in (0..).zip(&mut report.tenants) {
             usage.queued = self.queues.rings(tenant).iter().map(|ring| ring.queued()).sum();
@@ -475,7 +475,7 @@ impl Session {
         while !self.cancelled.load(Relaxed)
             && report.items < last
             && report.failures.len() + report.hits.len() < entries
-            && !self.waited.recommend().reason.is_pressing()
+            && !self.accounting.recommend().reason.is_pressing()
         {
             if self.pending.is_empty() {
                 let threshold = self.config.policy.priority_age_threshold;
@@ -488,7 +488,7 @@ impl Session {
                 if let Some(journal) = &mut self.journal {
                     journal.begin(&self.pending);
                 }
-                self.waited.add(&counted)?;
+                self.accounting.add(&counted)?;
             }
             let (items, failures, hits, start) =
                 (self.cut, report.failures.len(), report.hits.len(), self.config.clock.now());
@@ -546,7 +546,7 @@ impl Session {
         let live = || (0..).zip(&self.pending[..self.cut]).filter(|(_, item)| **item != WorkItem::default());
         let left = live().count().saturating_sub(self.unread.len());
         let first = live().next().map(|(position, _)| position);
-        self.waited.requeue(left as u64)?;
+        self.accounting.requeue(left as u64)?;
         match (error, first) {
             (Error::Driver(DriverError::Cancelled), _) => Ok(()),
             (Error::Driver(DriverError::OutOfMemory { .. }), Some(_)) if left > 1 => {
@@ -627,7 +627,7 @@ impl Session {
         self.arena.renew(device)?;
         self.faults = device.allocate(Element::U32, self.config.fault_words())?;
         self.watch =
-            self.config.watchdog.map(|patience| Watch::new(device, self.config.slice, patience)).transpose()?;
+            self.config.watchdog.map(|time_limit| Watch::new(device, self.config.slice, time_limit)).transpose()?;
         self.kernels = Kernels::new(device, self.watch.is_some())?;
         self.ops.iter_mut().for_each(|op| op.refusal = None);
         self.device = device.clone();
@@ -761,8 +761,8 @@ mod tests {
         let device = Device::open(&vyre_driver::Oracle::default()).unwrap();
         let mut session = Session::new(&device, Config { slice: 2, ..Config::default() }).unwrap();
         assert_eq!(session.submit(&[WorkItem { op_handle: 99, ..WorkItem::default() }; 4]), Pushed::All);
-        session.waited.requeues = u64::MAX - 3;
-        assert_eq!(session.waited.recommend().reason, Reason::RequeuesNearLimit);
+        session.accounting.requeues = u64::MAX - 3;
+        assert_eq!(session.accounting.recommend().reason, Reason::RequeuesNearLimit);
         let report = session.drain().unwrap();
         assert_eq!((report.items, report.priority.requeues), (0, u64::MAX - 3));
         assert_eq!(report.tenants[0].queued, 4);

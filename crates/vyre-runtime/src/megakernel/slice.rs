@@ -331,12 +331,12 @@ impl Session {
             requested_worker_groups: self.config.worker_groups,
             max_compute_workgroups_per_dimension: u32::from(u16::MAX),
             max_compute_invocations_per_workgroup: capabilities.max_workgroup_invocations,
-            expected_hits_per_item: self.found.div_ceil(self.reporters.max(1)).clamp(1, 1 << 10) as u32,
+            expected_hits_per_item: self.total_hits.div_ceil(self.reporting_items.max(1)).clamp(1, 1 << 10) as u32,
             hot_opcode_count: hot,
             hot_window_count: self.windows.hot,
-            max_priority_age: u32::try_from(self.waited.oldest_age).unwrap_or(u32::MAX),
+            max_priority_age: u32::try_from(self.accounting.oldest_age).unwrap_or(u32::MAX),
             // Includes requeues of earlier, failed drains.
-            requeue_count: self.waited.requeues.saturating_add(report.priority.requeues),
+            requeue_count: self.accounting.requeues.saturating_add(report.priority.requeues),
             resident_device_bytes: self.resident(),
             device_memory_budget_bytes: self.config.budget,
             ..Request::direct(u32::try_from(items).unwrap_or(u32::MAX), 0, capabilities.max_workgroup_size[0])

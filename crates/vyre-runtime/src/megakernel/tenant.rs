@@ -2,8 +2,8 @@
 //!
 //! A slice has items of one tenant, which is charged its whole wall time, including planning, traps, fuel, checkpoints and invalid items.
 //! The next slice goes to the tenant with the least virtual time (charged time ÷ weight, start-time fair queueing); idle time earns no
-//! credit. While several tenants have items, the slice size adapts to a quantum of 2 ms, but is at least 16 items; otherwise it is 8 times
-//! as large, which bounds the latency of a tenant that becomes active.
+//! credit. While several tenants have items, the slice size adapts to a quantum of 2 ms, but is at least 16 items; while one of several
+//! tenants has items, it is 8 times as large, which bounds the latency of a tenant that becomes active.
 //!
 //! The deadline of an item is the slice of its tenant in which it was enqueued plus
 //! [`priority_age_threshold`](super::policy::Policy::priority_age_threshold) slices for each class below urgent. An item of class `c` (0 is

@@ -24,7 +24,7 @@ struct Running {
 pub(super) struct Watch {
     /// The stop flag, and the state of each item of the slice.
     pub(super) states: Buffer,
-    patience: Duration,
+    time_limit: Duration,
 }
 
 /// Result of a watched submission.
@@ -38,14 +38,14 @@ pub(super) struct Ended {
 }
 
 impl Watch {
-    /// Creates a watchdog for slices of up to `items` items, with a time limit of `patience` for each.
+    /// Creates a watchdog for slices of up to `items` items, with a time limit of `time_limit` for each.
     ///
     /// # Errors
     /// The host cannot read the memory of the device while launches run.
-    pub(super) fn new(device: &Device, items: usize, patience: Duration) -> Result<Watch, Error> {
+    pub(super) fn new(device: &Device, items: usize, time_limit: Duration) -> Result<Watch, Error> {
         let states = device.allocate(Element::U32, 1 + items as u64)?;
         match states.peek(0) {
-            Some(_) => Ok(Watch { states, patience }),
+            Some(_) => Ok(Watch { states, time_limit }),
             None => Err(Error::Unsupported {
                 needed: "a watchdog, which reads device memory while launches run".into(),
                 available: "device memory that only commands can access".into(),
@@ -76,7 +76,7 @@ impl Watch {
         let mut slow = Vec::new();
         let mut running: FxHashMap<u32, Running> = FxHashMap::default();
         let reports = loop {
-            match submission.wait_timeout((self.patience / MIN_POLLS).min(Duration::from_millis(50))) {
+            match submission.wait_timeout((self.time_limit / MIN_POLLS).min(Duration::from_millis(50))) {
                 Some(Err(Error::Cancelled)) => break Vec::new(),
                 Some(reports) => break reports?,
                 None => {}
@@ -88,8 +88,9 @@ impl Watch {
                     _ => running.entry(position).or_insert(Running { since: now, polls: 0 }).polls += 1,
                 }
             }
-            let is_slow =
-                |item: &Running| item.polls >= MIN_POLLS && now.saturating_duration_since(item.since) >= self.patience;
+            let is_slow = |item: &Running| {
+                item.polls >= MIN_POLLS && now.saturating_duration_since(item.since) >= self.time_limit
+            };
             // `early` was set in an earlier poll, so workers that took an item before the flag have published it.
             if early && !running.is_empty() && running.values().all(is_slow) {
                 submission.cancel();
