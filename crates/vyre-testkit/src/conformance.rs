@@ -242,7 +242,7 @@ fn floats(device: &Device, values: &[f32]) -> Buffer {
     device.upload(Element::F32, &bytes).expect("a few bytes")
 }
 
-/// Every find_difference of a caller is a typed error, and the device stays usable.
+/// Every mistake of a caller is a typed error, and the device stays usable.
 pub fn wrong_dispatches(subject: &Subject<'_>) {
     let device = open(subject);
     let kernel = device.compile(&program("copy")).expect("a simple kernel");

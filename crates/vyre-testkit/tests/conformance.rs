@@ -14,7 +14,7 @@ fn a_wrong_device_fails_checks() {
         check.run(&subject).failure
     };
     let wrong = failure("operations").expect("a failure");
-    assert!(wrong.contains("should be"), "{wrong}");
+    assert!(wrong.contains("expected"), "{wrong}");
     assert!(wrong.contains("--replay") && wrong.contains("//@ run --grid"), "{wrong}");
     let in_a_thread = failure("concurrent_submissions").expect("a failure");
     assert!(in_a_thread.contains("assertion") && !in_a_thread.contains("a scoped thread panicked"), "{in_a_thread}");

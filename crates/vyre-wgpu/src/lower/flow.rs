@@ -162,7 +162,7 @@ impl Lowerer<'_> {
         }
         let watched = mode == Mode::Free && self.has_divergent_fuel_loop(id);
         let inner = if watched { Mode::Guarded } else { self.inner_mode(id, mode) };
-        // Entered by active invocations, or by subgroups with an active one. All others count the trips of its loops,
+        // Only active invocations, or subgroups with one, enter the construct: trips of ended invocations would count,
         // too.
         let enters_alone = mode.includes_ended() && inner == Mode::Guarded;
         let enters_subgroup = inner == Mode::Subgroup && (mode == Mode::Shared || *control == Control::Loop);
@@ -333,8 +333,8 @@ impl Lowerer<'_> {
         }
         if mode == Mode::Subgroup {
             let lives = self.subgroup_has_active();
-            let nobody = self.b.not(lives, Type::Bool);
-            self.when(nobody, Self::leave_loop);
+            let none_active = self.b.not(lives, Type::Bool);
+            self.when(none_active, Self::leave_loop);
         }
         for _ in 0..copies {
             for &(param, variable) in params {
