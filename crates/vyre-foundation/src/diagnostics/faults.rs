@@ -280,7 +280,7 @@ error_table! {
     V006 AfterTerminator {
         /// The terminator.
         op: &'static str,
-    } ("unreachable code after `{op}`"), help "remove this code, or put the terminator into an `if`",
+    } ("unreachable code after `{op}`"), help "remove the code after it, or put the terminator into an `if`",
     example "program p workgroup(1) {\n    return\n    %a = global_index\n}";
 
     /// `yield` ends blocks of `if`, `switch` and `region`; `break` and `continue` need a loop around them.
