@@ -1,4 +1,4 @@
-//! Runs that read and write files: what is in the files afterwards, and that a run that fails leaves none behind.
+//! Runs that read and write files: contents of the files afterwards, and no files after failed runs.
 
 mod folder;
 
@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use npyz::{AutoSerialize, Deserialize, NpyFile, WriterBuilder as _};
 
-/// An empty folder, and the command in it.
+/// An empty folder to run the command in.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -44,7 +44,7 @@ impl Folder {
         (file.shape().to_vec(), file.into_vec().expect("elements of the right type"))
     }
 
-    /// Every name in the folder, in order.
+    /// Sorted names in the folder.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.0).expect("a folder");
         let mut names: Vec<String> =
@@ -55,7 +55,7 @@ impl Folder {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vyre"));
-        // What comes out does not depend on the devices of the machine.
+        // Output is independent of the machine's devices.
         command.current_dir(&self.0).args(arguments).env("VYRE_DEVICE", "reference");
         command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/files"));
         command
@@ -65,7 +65,7 @@ impl Folder {
         self.command(arguments).output().expect("the command can be run")
     }
 
-    /// Runs a command that must succeed, and print nothing but a line for each file that it wrote.
+    /// Runs a command that must succeed and print only a line per written file.
     fn succeeds(&self, arguments: &[&str]) {
         let output = self.vyre(arguments);
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -74,7 +74,7 @@ impl Folder {
         assert_eq!(output.status.code(), Some(0));
     }
 
-    /// Runs a command that must fail with an exit code and an error code, and change nothing in the folder.
+    /// Runs a command that must fail with an exit code and an error code, without changing the folder.
     fn fails(&self, exit_code: i32, code: &str, arguments: &[&str]) {
         let state = || self.names().into_iter().map(|name| (fs::read(self.path(&name)).ok(), name)).collect::<Vec<_>>();
         let before = state();
@@ -86,12 +86,12 @@ impl Folder {
     }
 }
 
-/// A kernel that comes with the tests.
+/// A kernel of the tests.
 fn kernel(name: &str) -> String {
     format!("{}/tests/kernels/{name}.vyre", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A kernel that comes with the repository.
+/// An example kernel.
 fn example(name: &str) -> String {
     format!("{}/../../examples/kernels/{name}.vyre", env!("CARGO_MANIFEST_DIR"))
 }
@@ -124,7 +124,7 @@ fn every_element_type_is_read_and_written_as_npy_and_bin() {
         assert_eq!(raw.len(), 4 * size_of::<T>());
         assert!(folder.read("y.npy").ends_with(&raw));
 
-        // What was written is what is read.
+        // Written files are read back unchanged.
         folder.succeeds(&[
             "run",
             "copy.vyre",
@@ -153,7 +153,7 @@ fn every_element_type_is_read_and_written_as_npy_and_bin() {
 }
 
 #[test]
-fn arrays_have_the_shape_of_the_grid_where_they_fill_it() {
+fn arrays_that_fill_the_grid_have_its_shape() {
     let folder = Folder::new("shapes");
     let images = kernel("images");
     let run = |arguments: &[&str]| folder.succeeds(&[&["run", &images], arguments].concat());
@@ -200,26 +200,26 @@ fn images_are_written_from_bytes_words_and_floats() {
     assert_eq!(decode("packed"), (png::ColorType::Rgba, channels(4)));
     assert_eq!(decode("light"), (png::ColorType::Grayscale, [0, 0, 255, 255].repeat(3)));
 
-    // Integers with a sign have no color.
+    // Signed integers are not pixels.
     folder.fails(2, "C021", &[&run[..], &["--out", "signed=@signed.png"]].concat());
 }
 
 #[test]
-fn a_small_part_of_the_mandelbrot_set() {
+fn mandelbrot_of_a_small_grid() {
     let folder = Folder::new("mandelbrot");
     let file = example("mandelbrot");
     folder.succeeds(&["run", &file, "--elements", "64,64", "--set", "MAX_TRIPS=8", "--out", "image=@image.bin"]);
     let image = folder.read("image.bin");
     assert_eq!(image.len(), 1024 * 1024);
     let inside = |pixel: usize| pixel / 1024 < 64 && pixel % 1024 < 64;
-    // This corner escapes after a step or two, so it is not black; the rest was not asked for.
+    // This corner escapes within two steps, so it is not black.
     for (pixel, &shade) in image.iter().enumerate() {
         assert_eq!(shade > 0, inside(pixel), "pixel {pixel}");
     }
 }
 
 #[test]
-fn a_run_that_fails_writes_nothing() {
+fn failed_runs_write_nothing() {
     let folder = Folder::new("failures");
     folder.write("old.npy", "what was there before");
     let (trap, spin) = (kernel("trap"), kernel("spin"));
@@ -231,9 +231,9 @@ fn a_run_that_fails_writes_nothing() {
     assert_eq!(folder.names(), ["old.npy"]);
 }
 
-/// The kernel never ends, so what is reported was found before it ran.
+/// The kernel never ends, so errors are found before the run.
 #[test]
-fn targets_that_cannot_be_written_are_found_before_the_run() {
+fn unwritable_targets_are_reported_before_the_run() {
     let folder = Folder::new("targets");
     let spin = kernel("spin");
     fs::create_dir(folder.path("folder.npy")).expect("a folder");
@@ -250,7 +250,7 @@ fn targets_that_cannot_be_written_are_found_before_the_run() {
 }
 
 #[test]
-fn a_file_can_be_read_and_replaced() {
+fn an_input_file_can_be_the_output_file() {
     let folder = Folder::new("replaced");
     let saxpy = example("saxpy");
     folder.write_npy("y.npy", &[2, 2], &[1.0f32, 2.0, 3.0, 4.0]);
@@ -266,7 +266,7 @@ fn a_file_can_be_read_and_replaced() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_is_written_through() {
+fn links_are_followed_when_written() {
     let folder = Folder::new("links");
     folder.write("real.bin", "old");
     std::os::unix::fs::symlink("real.bin", folder.path("link.bin")).expect("a link");
@@ -277,9 +277,9 @@ fn a_link_is_written_through() {
     assert!(fs::symlink_metadata(folder.path("link.bin")).expect("the link").is_symlink());
 }
 
-/// The files have holes, and take no space.
+/// Sparse files, which take no space.
 #[test]
-fn files_that_are_too_large_are_not_read() {
+fn oversized_files_are_not_read() {
     let folder = Folder::new("large");
     let saxpy = example("saxpy");
     for name in ["large.vyre", "large.bin", "large.npy"] {
@@ -300,7 +300,7 @@ fn files_that_are_too_large_are_not_read() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_not_an_error() {
+fn a_closed_pipe_is_not_an_error() {
     let folder = Folder::new("pipes");
     let saxpy = example("saxpy");
     let arguments = [
@@ -336,7 +336,7 @@ fn a_binary_file_runs_like_its_text() {
     };
     assert_eq!(run("saxpy.vyreb"), "1.0, 3.0, 5.0, 7.0\n");
     assert_eq!(run(example), run("saxpy.vyreb"));
-    // The canonical bytes are the same whatever they are made from.
+    // Text and binary files have the same canonical bytes.
     folder.succeeds(&["print", "saxpy.vyreb", "--wire", "--out", "again.vyreb"]);
     assert_eq!(folder.read("again.vyreb"), folder.read("saxpy.vyreb"));
     let mut damaged = folder.read("saxpy.vyreb");
@@ -371,7 +371,7 @@ fn a_generated_program_is_replayed_and_shrunk() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn help_that_cannot_be_written_is_an_error() {
+fn unwritable_help_is_an_error() {
     let folder = Folder::new("full");
     for flag in ["--help", "--version"] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device that is always full");
@@ -382,19 +382,19 @@ fn help_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn pages_are_written_all_or_none() {
+fn man_pages_are_written_all_or_none() {
     let folder = Folder::new("pages");
-    // The first verb is the last page.
+    // The page of the first verb is written last.
     fs::create_dir(folder.path("vyre-check.1")).expect("a folder");
     let output = folder.command(&["man", "--out", "."]).output().expect("the command can be run");
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(folder.names(), ["vyre-check.1"]);
 }
 
-/// What is open already is written where it is, and not replaced.
+/// Open file descriptors are written in place, not replaced.
 #[cfg(target_os = "linux")]
 #[test]
-fn standard_output_by_its_name() {
+fn standard_output_as_a_file_is_written_in_place() {
     let folder = Folder::new("by_name");
     folder.write("n.vyre", "program n workgroup(1) {}");
     for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {

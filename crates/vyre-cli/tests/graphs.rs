@@ -1,4 +1,4 @@
-//! Graphs that a process has built, in the next one.
+//! Cached graphs across processes.
 
 mod folder;
 
@@ -26,13 +26,13 @@ impl Folder {
         fs::write(self.0.join("path.el"), lines).expect("a file can be written");
         let file = fs::File::options().append(true).open(self.0.join("path.el")).expect("the file");
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).expect("a time");
-        // A file that has just been changed is not cached.
+        // Files modified within two seconds are not cached.
         while cache::origin(&self.0.join("path.el")).is_none() {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Standard error of a command that fails with the exit code of bad input.
+    /// Standard error of a command that fails with exit code 2.
     fn fails(&self, command: &mut Command) -> String {
         let output = command.current_dir(&self.0).env_remove("VYRE_DEVICE").output().expect("the command can be run");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -40,7 +40,7 @@ impl Folder {
         stderr
     }
 
-    /// Whether the graph came from the cache, the result, and what is said on standard error.
+    /// Runs `bfs`; returns `from_cache`, the number of edges, and standard error.
     fn run(&self, more: &[&str]) -> (bool, String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vyre"));
         command
@@ -75,7 +75,7 @@ fn graphs_are_built_once() {
     folder.write_list(20_001, 1001);
     assert_eq!(folder.run(&[]), result(false, 20_000));
     assert_eq!(folder.graphs().len(), 3);
-    // Other contents, of the same length and time.
+    // Different contents of equal length and modification time.
     let list = fs::read_to_string(folder.0.join("path.el")).expect("the list");
     fs::write(folder.0.join("path.el"), list.replace("19999 20000 ", "20000 20000 ")).expect("a file can be written");
     let file = fs::File::options().append(true).open(folder.0.join("path.el")).expect("the file");
@@ -84,7 +84,7 @@ fn graphs_are_built_once() {
 }
 
 #[test]
-fn damage_is_reported_and_repaired() {
+fn damaged_cached_graphs_are_reported_and_replaced() {
     let folder = Folder::new("damaged-graphs");
     folder.run(&[]);
     let file = folder.graphs().remove(0);
@@ -99,7 +99,7 @@ fn damage_is_reported_and_repaired() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_does_no_harm() {
+fn an_unwritable_graph_cache_is_a_warning() {
     let folder = Folder::new("no-graphs");
     fs::create_dir_all(folder.0.join("cache/vyre")).expect("a folder");
     fs::write(folder.0.join("cache/vyre/graphs"), "a file where a folder should be").expect("a file");
@@ -129,10 +129,10 @@ fn memory_for_graphs_is_limited() {
     }
 }
 
-/// The address space ends before the limit of memory does.
+/// The address space limit is below the memory limit.
 #[cfg(unix)]
 #[test]
-fn memory_that_cannot_be_allocated_is_an_error() {
+fn failed_graph_allocations_are_errors() {
     let folder = Folder(folder::empty("no-memory"));
     fs::write(folder.0.join("huge-node.el"), "0 2147483646\n").expect("a file");
     for graph in ["huge-node.el", "kron:29"] {
@@ -148,7 +148,7 @@ fn memory_that_cannot_be_allocated_is_an_error() {
 }
 
 #[test]
-fn rows_that_contradict_each_other_are_bad_input() {
+fn contradictory_gap_rows_are_refused() {
     let folder = Folder(folder::empty("gap-graphs"));
     let write = |name: &str, directed: u8, words: &[u64], rows: &[(&[u64], &[u32])]| {
         let mut bytes = vec![directed];

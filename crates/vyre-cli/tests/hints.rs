@@ -1,4 +1,4 @@
-//! What runs teach later compiles, from process to process.
+//! Hints: recorded times of dispatches that affect later processes.
 
 mod folder;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A kernel that keeps any machine busy for far more than the 100 µs from which a program is hot.
+/// A kernel that takes far longer than 100 µs, the threshold of hot programs, on any machine.
 const BUSY: &str = include_str!("programs/busy.vyre");
 
 /// A folder with the kernel and an empty cache.
@@ -25,7 +25,7 @@ impl Folder {
         self.0.join("cache/vyre/hints")
     }
 
-    /// Optimized programs that are kept.
+    /// Cached optimized programs.
     fn programs(&self) -> Vec<PathBuf> {
         let listed = fs::read_dir(self.0.join("cache/vyre/programs")).into_iter().flatten();
         listed.map(|entry| entry.expect("a file").path()).collect()
@@ -38,7 +38,7 @@ impl Folder {
         command.output().expect("the command can be run")
     }
 
-    /// Runs the kernel, and returns what is said on standard error.
+    /// Runs the kernel, and returns standard error.
     fn run(&self) -> String {
         let output = self.vyre(&["run", "busy.vyre", "--device", "cpu"]);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -60,7 +60,7 @@ fn passes<'v>(explained: &'v Value, reason: &str) -> Vec<&'v str> {
 }
 
 #[test]
-fn the_next_process_optimizes_a_hot_program_harder() {
+fn hints_of_a_hot_program_select_all_passes_in_the_next_process() {
     let folder = Folder::new("hot");
     let cold = folder.explain();
     assert_eq!((&cold["telemetry"]["hot"], &cold["telemetry"]["record"]), (&Value::Bool(false), &Value::Null));
@@ -94,14 +94,14 @@ fn damaged_hints_are_a_warning_once() {
         let warning = folder.run();
         assert!(warning.starts_with("warning[D013]: ") && warning.contains("\n  = help: "), "{warning}");
         assert_eq!(warning.matches("D013").count(), 1);
-        // The run replaced the file.
+        // The run has replaced the file.
         assert_eq!(folder.run(), "");
         assert_eq!(folder.explain()["telemetry"]["record"]["dispatches"], 2);
     }
 }
 
 #[test]
-fn hints_that_cannot_be_written_do_no_harm() {
+fn unwritable_hints_are_a_warning() {
     let folder = Folder::new("unwritable");
     fs::write(folder.0.join("cache"), "a file where a folder should be").expect("a file can be written");
     let output = folder.vyre(&["run", "busy.vyre", "--device", "cpu"]);
@@ -113,7 +113,7 @@ fn hints_that_cannot_be_written_do_no_harm() {
 }
 
 #[test]
-fn the_pipeline_of_a_report_can_be_pasted_back() {
+fn reported_pipelines_are_accepted_by_passes_flag() {
     let folder = Folder::new("pasted");
     let optimize = |arguments: &[&str]| -> Value {
         let output = folder.vyre(&[&["opt", "busy.vyre", "--json"], arguments].concat());
@@ -127,12 +127,12 @@ fn the_pipeline_of_a_report_can_be_pasted_back() {
     for key in ["text", "pipeline", "changes", "refusals", "after", "cost_after", "rounds"] {
         assert_eq!(pasted[key], selected[key], "{key}");
     }
-    // The optimized program is one, and means the same.
+    // The optimized program is valid and has the same results.
     fs::write(folder.0.join("optimized.vyre"), pasted["text"].as_str().expect("text")).expect("a file can be written");
     let result = |file: &str| folder.vyre(&["run", file, "--device", "cpu", "--out", "y=-"]).stdout;
     assert!(result("busy.vyre") == result("optimized.vyre"));
 
-    // As many changes are made as are asked for.
+    // `--bisect` limits the number of changes.
     let changes = selected["changes"].as_array().expect("a list").len();
     for most in 0..=changes {
         let stopped = optimize(&["--passes", pipeline, "--bisect", &most.to_string()]);
@@ -140,19 +140,19 @@ fn the_pipeline_of_a_report_can_be_pasted_back() {
     }
 }
 
-/// A kernel that traps, and does not end with less fuel than it takes to get there.
+/// A kernel that traps after a loop, or runs out of fuel in the loop.
 const TRAP: &str = include_str!("programs/trap.vyre");
 
 #[test]
-fn programs_from_the_cache_say_the_same_as_fresh_ones() {
+fn cached_programs_report_the_same_locations_as_fresh_ones() {
     let folder = Folder::new("same");
     let said = |arguments: &[&str]| {
-        // How long the last run took is not to matter here.
+        // Hints of earlier runs are deleted.
         let _ = fs::remove_file(folder.hints());
         let output = folder.vyre(&[&["run", "trap.vyre", "--device", "cpu"], arguments].concat());
         (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
     };
-    // Another margin makes another program, with other places.
+    // A different margin changes the source locations.
     for (margin, line, loop_line) in [("", 18, 4), ("// a comment\n\n", 20, 6)] {
         fs::write(folder.0.join("trap.vyre"), format!("{margin}{TRAP}")).expect("a file can be written");
         let kept = folder.programs().len();

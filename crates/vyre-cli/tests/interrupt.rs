@@ -1,4 +1,4 @@
-//! Ctrl-C or SIGTERM in the middle: the exit code is 130 or 143, and nothing unfinished is left.
+//! Interruption by Ctrl-C or SIGTERM: exit codes 130 and 143, and no unfinished files.
 #![cfg(target_os = "linux")]
 
 mod folder;
@@ -10,10 +10,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use serde_json::Value;
 
-/// Signals, and the exit codes after them.
+/// Signals and their exit codes.
 const SIGNALS: [(&str, i32); 2] = [("INT", 130), ("TERM", 143)];
 
-/// Starts the command in a folder, in which its temporary files are as well.
+/// Starts the command in a folder that is also its temporary folder.
 fn start(folder: &Path, arguments: &[&str]) -> Child {
     command(folder, arguments).stdout(Stdio::null()).spawn().expect("the command can be run")
 }
@@ -26,14 +26,14 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Waits until something is the case.
+/// Waits until a condition holds.
 fn until(holds: impl Fn() -> bool) {
     while !holds() {
         std::thread::yield_now();
     }
 }
 
-/// Whether a process hears of signals. It comes to interruptions last: its set of signals that are caught has the second bit then.
+/// Returns whether a process has installed its handlers: SIGINT, the second bit of its caught signals, is the last.
 fn listens(child: &Child) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim();
@@ -47,7 +47,7 @@ fn interrupt(mut child: Child, signal: &str) -> ExitStatus {
 }
 
 #[test]
-fn a_run_that_is_interrupted_writes_nothing() {
+fn interrupted_runs_write_nothing() {
     let folder = folder::empty("interrupted_run");
     let spin = format!("{}/tests/kernels/spin.vyre", env!("CARGO_MANIFEST_DIR"));
     for (signal, code) in SIGNALS {
@@ -59,11 +59,11 @@ fn a_run_that_is_interrupted_writes_nothing() {
 }
 
 #[test]
-fn what_is_unfinished_is_removed() {
+fn interruption_removes_unfinished_files() {
     for (signal, code) in SIGNALS {
         let folder = folder::empty(&format!("interrupted_shrink_{signal}"));
         let spin = format!("{}/tests/kernels/spin.vyre", env!("CARGO_MANIFEST_DIR"));
-        // The command runs until it is told to end.
+        // The command of `--while` runs until the file `end` exists.
         let command = "touch begun; while ! test -e end; do sleep 0.1; done #";
         let child = start(&folder, &["shrink", &spin, "--while", command]);
         until(|| folder.join("begun").exists());
@@ -75,9 +75,9 @@ fn what_is_unfinished_is_removed() {
     }
 }
 
-/// Without a terminal, too, there is a line for each refresh until it is ended.
+/// JSON is printed per refresh also without a terminal.
 #[test]
-fn a_session_is_watched_line_by_line() {
+fn top_prints_a_json_line_per_refresh() {
     let folder = folder::empty("interrupted_top");
     let mut child = command(&folder, &["megakernel", "top", "--json"]).stdout(Stdio::piped()).spawn().expect("a child");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
@@ -91,7 +91,7 @@ fn a_session_is_watched_line_by_line() {
 
 /// As in `vyre megakernel top --json | head -1`.
 #[test]
-fn a_session_that_nobody_watches_any_more_ends() {
+fn top_ends_when_its_pipe_is_closed() {
     let folder = folder::empty("unwatched_top");
     let mut child = command(&folder, &["megakernel", "top", "--json"]).stdout(Stdio::piped()).spawn().expect("a child");
     let line = BufReader::new(child.stdout.take().expect("a pipe")).lines().next();

@@ -1,4 +1,4 @@
-//! A command that does not get the memory it needs ends with an error and an exit code, never with a signal.
+//! Failed allocations end the command with an error and an exit code, never with a signal.
 #![cfg(target_os = "linux")]
 
 mod folder;
@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs the command with at most this much address space.
+/// Runs the command with limited address space.
 fn limited(folder: &Path, mebibytes: u32, arguments: &[&str]) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -v $0 && exec \"$@\"", &(mebibytes << 10).to_string(), env!("CARGO_BIN_EXE_vyre")]);
@@ -17,7 +17,7 @@ fn limited(folder: &Path, mebibytes: u32, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn allocations_that_fail_are_errors() {
+fn failed_allocations_are_errors() {
     let folder = folder::empty("memory");
     let write = |name: &str, text: &str| fs::write(folder.join(name), text).expect("a file can be written");
     write("copy.vyre", "program p workgroup(1) launch(1) {\n    read x: [u32]\n    read_write y: [u32]\n}\n");
@@ -37,7 +37,7 @@ fn allocations_that_fail_are_errors() {
         &["run", "copy.vyre", small, "x=iota:400000000"],
         &["run", "copy.vyre", small, "x=random:400000000:1"],
         &["run", "copy.vyre", small, "x=zeros:18446744073709551615"],
-        // The host has room for these, but not the device.
+        // The host has enough memory for these, the device has not.
         &["run", "copy.vyre", small, "x=zeros:100000000", "--device", "cpu"],
         &["run", "copy.vyre", small, "x=zeros:100000000", "--device", "reference"],
         &["run", "copy.vyre", "x=zeros:1", "y=zeros:60000000", "--compare-devices", "cpu,reference"],

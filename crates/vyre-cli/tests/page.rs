@@ -1,4 +1,4 @@
-//! Pages of `--html` in headless Chromium: they load without errors, can be stepped through, show what they are about, and are legible
+//! Pages of `--html` in headless Chromium: they load without errors, can be stepped through, show their views, and are legible
 //! in narrow and wide windows with light and dark colors. Screenshots are left in `target/tmp/pages`.
 
 mod folder;
@@ -10,14 +10,14 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// A browser that is spoken to by its protocol for tools, over pipes.
+/// A browser controlled by the DevTools protocol over pipes.
 struct Browser {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     session: Value,
     sent: u64,
-    /// What went wrong in a page.
+    /// Errors of the page.
     problems: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ impl Browser {
         let found = named.into_iter().chain(names).find(works);
         let found =
             found.expect("pages are tested in Chromium: install it (apt-get install chromium), or set CHROMIUM");
-        // The browser reads commands from file 3 and answers in file 4.
+        // The browser reads commands from descriptor 3 and writes answers to descriptor 4.
         let mut shell = Command::new("sh");
         shell.args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null", "sh"]).arg(found);
         shell.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]);
@@ -92,7 +92,7 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// Sets the color scheme that the user prefers.
+    /// Sets the preferred color scheme.
     fn prefer(&mut self, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": features }));
@@ -117,7 +117,7 @@ impl Browser {
         }
     }
 
-    /// Keeps what is seen, and says how many colors it has.
+    /// Writes a screenshot, and returns its number of colors.
     fn picture(&mut self, file: &Path) -> usize {
         let shot = self.call("Page.captureScreenshot", json!({ "format": "png" }));
         let bytes = base64(shot["data"].as_str().expect("a picture"));
@@ -164,7 +164,7 @@ fn vyre(folder: &Path, arguments: &[&str]) {
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Goes through the views of a page, and takes a picture of each.
+/// Opens each view of a page and takes a screenshot.
 fn look(browser: &mut Browser, folder: &Path, name: &str, views: &[&str]) {
     browser.load(&folder.join(format!("{name}.html")));
     let shown = browser.evaluate("[...document.querySelectorAll('nav button')].map((button) => button.textContent)");
@@ -198,7 +198,7 @@ fn look(browser: &mut Browser, folder: &Path, name: &str, views: &[&str]) {
 const OVERFLOW: &str = "document.documentElement.scrollWidth <= innerWidth ? [] :
     [...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 90))";
 
-/// Texts that are cut, and tables that are wider than their panel.
+/// Clipped texts, and tables wider than their panel.
 const CUT: &str = "[...document.querySelectorAll('body *')].filter((e) => {
         const { textOverflow, overflowX } = getComputedStyle(e);
         const clips = textOverflow === 'ellipsis' || (overflowX === 'hidden' && [...e.childNodes].some((node) => node.nodeType === 3));
@@ -231,18 +231,18 @@ const FAINT: &str = "(() => {
     return [...faint];
 })()";
 
-/// Texts of the elements that a selector finds.
+/// Texts of the elements that match a selector.
 fn texts(browser: &mut Browser, selector: &str) -> Vec<String> {
     let found = browser.evaluate(&format!("[...document.querySelectorAll({selector:?})].map((e) => e.textContent)"));
     serde_json::from_value(found).expect("texts")
 }
 
-/// How many rows of code there are in the page.
+/// Number of code rows in the page.
 fn rows(browser: &mut Browser) -> u64 {
     browser.evaluate("document.querySelectorAll('.view.on .code .item').length").as_u64().expect("a number")
 }
 
-/// Chooses each kernel of a run, and goes to what is changed first in it. Gives their names.
+/// Selects each kernel of a run and steps to its first change. Returns the names.
 fn step_through_kernels(browser: &mut Browser, picture: &Path) -> Vec<String> {
     let names = "data.programs.map((program) => program.name)";
     let names: Vec<String> = serde_json::from_value(browser.evaluate(names)).expect("names");
@@ -262,7 +262,7 @@ fn step_through_kernels(browser: &mut Browser, picture: &Path) -> Vec<String> {
 }
 
 #[test]
-fn pages_show_what_they_are_about() {
+fn pages_load_and_show_their_views() {
     let folder = folder::empty("pages");
     let example = |name: &str| format!("{}/../../examples/{name}.vyre", env!("CARGO_MANIFEST_DIR"));
     let mut browser = Browser::open(&folder);
@@ -272,7 +272,7 @@ fn pages_show_what_they_are_about() {
     let step = "Number(document.body.dataset.step)";
     let title = "document.querySelector('.detail h2').textContent";
     assert_eq!((browser.evaluate(step), browser.evaluate(title)), (json!(0), json!("as written")));
-    // To the right there is always a change; the marked lines are what it changed.
+    // The right arrow key goes to the next change, whose lines are marked.
     let mut seen = Vec::new();
     loop {
         browser.press("ArrowRight");
@@ -295,7 +295,7 @@ fn pages_show_what_they_are_about() {
     for measure in ["cost ", "nodes ", "heap bytes "] {
         assert!(chips.iter().any(|chip| chip.starts_with(measure)), "{chips:?}");
     }
-    // Growth of the program is what unrolling is for, and is not marked as bad; all measures are explained.
+    // Growth by unrolling is not marked as a regression; all measures have meanings.
     let unrolling =
         "data.programs[0].steps.findIndex((step) => step.pass === 'unroll_loops' && step.verdict === 'changed')";
     browser.evaluate(&format!("current.go({unrolling})"));
@@ -304,7 +304,7 @@ fn pages_show_what_they_are_about() {
     assert_eq!(texts(&mut browser, ".detail .up"), [""; 0]);
     assert_eq!(texts(&mut browser, ".detail .meaning").len(), chips.len());
     assert!(texts(&mut browser, ".detail .meaning").iter().all(|meaning| !meaning.is_empty()), "{chips:?}");
-    // Reasons of the selection are shown in full.
+    // Reasons for the selection are not truncated.
     browser.evaluate("[...document.querySelectorAll('.side .tabs button')].at(-1).click()");
     browser.picture(&folder.join("matmul-selection.png"));
     assert_eq!(
@@ -315,10 +315,10 @@ fn pages_show_what_they_are_about() {
         true
     );
     browser.evaluate("document.querySelector('.side .tabs button').click()");
-    // A line of the source is marked where something was made of it.
+    // Source lines with IR are marked.
     browser.press("End");
     browser.evaluate("document.querySelectorAll('.view.on .code')[1].scrollTop = 200");
-    // Lines such as `}` were made of no line of the source.
+    // Lines such as `}` have no source line.
     let links = "[...document.querySelectorAll('.view.on .code')[1].querySelectorAll('.item')].reverse()
         .some((row) => (row.click(), document.querySelectorAll('.linked').length >= 2))";
     assert_eq!(browser.evaluate(links), true);
@@ -335,7 +335,7 @@ fn pages_show_what_they_are_about() {
     browser.press("ArrowRight");
     browser.evaluate("document.querySelectorAll('.view.on .code').forEach((list) => (list.scrollTop = 150000))");
     browser.picture(&folder.join("large-scrolled.png"));
-    // Only what can be seen is there.
+    // Lists render visible rows only.
     assert!((40..200).contains(&rows(&mut browser)), "{}", rows(&mut browser));
 
     vyre(&folder, &["explain", &example("pipelines/soften"), "--device", "cpu", "--html", "soften.html"]);
@@ -356,7 +356,7 @@ fn pages_show_what_they_are_about() {
     let axes = texts(&mut browser, ".view.on .axis-name");
     assert!(axes.iter().any(|axis| axis.starts_with("step time (") && axis.ends_with("s)")), "{axes:?}");
     assert!(texts(&mut browser, ".view.on .tick").len() > 5);
-    // The first step compiles its kernels, which is not part of its step time.
+    // Step time excludes compilation, which happens in the first step.
     assert_eq!(browser.evaluate("data.graph.iterations[0].compile_ns > 0"), true);
     let columns = texts(&mut browser, ".view.on th");
     for column in ["step time", "compile time"] {

@@ -1,4 +1,4 @@
-//! The cache folder is used only while it is private, and an entry only for what it was made of.
+//! The cache folder is used only while it is private, and entries only for their own program.
 #![cfg(unix)]
 
 mod folder;
@@ -14,7 +14,7 @@ fn vyre(folder: &Path, arguments: &[&str]) -> Output {
     command.output().expect("the command can be run")
 }
 
-/// Runs a program, and returns its result and the text of standard error.
+/// Runs a program, and returns its result and standard error.
 fn run(folder: &Path, file: &str) -> (String, String) {
     let output = vyre(folder, &["run", file, "--out", "y=-"]);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
@@ -35,7 +35,7 @@ fn programs(name: &str) -> PathBuf {
     folder
 }
 
-/// The only file of the folder of cached programs.
+/// The only cached program.
 fn entry(cache: &Path) -> PathBuf {
     let files: Vec<_> =
         fs::read_dir(cache.join("programs")).expect("a folder").map(|file| file.unwrap().path()).collect();
@@ -48,7 +48,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn an_entry_of_another_program_is_refused() {
+fn cache_entries_of_other_programs_are_refused() {
     let folder = programs("poisoned");
     assert_eq!(run(&folder, "b.vyre"), ("666".into(), String::new()));
     let cache = folder.join("cache");
@@ -58,7 +58,7 @@ fn an_entry_of_another_program_is_refused() {
     assert_eq!(run(&folder, "a.vyre").0, "42");
     let file = entry(&cache);
     let ours = fs::read(&file).expect("an entry");
-    // All of the other entry, and the beginning of ours with the rest of the other one, under a checksum that fits.
+    // The whole other entry, and our header with its body, each with a valid checksum.
     let mut spliced = [&ours[..40], &theirs[40..theirs.len() - 32]].concat();
     spliced.extend(blake3::hash(&spliced).as_bytes());
     for poisoned in [theirs, spliced] {
@@ -73,7 +73,7 @@ fn an_entry_of_another_program_is_refused() {
 }
 
 #[test]
-fn a_folder_that_is_not_private_is_not_used_and_warned_of_once() {
+fn shared_cache_folders_are_refused_with_one_warning() {
     let folder = programs("public");
     let cache = folder.join("cache");
     let refused = |reason: &str| {
@@ -86,7 +86,7 @@ fn a_folder_that_is_not_private_is_not_used_and_warned_of_once() {
             assert_eq!(stderr.matches("warning[D050]").count(), 1, "{arguments:?}: {stderr}");
             assert!(stderr.contains(reason) && stderr.contains("chmod 700 cache"), "{stderr}");
         }
-        // Nor does `vyre cache` touch what is there.
+        // `vyre cache` does not touch the folder either.
         for verb in ["list", "clear", "verify"] {
             let output = vyre(&folder, &["cache", verb]);
             let stderr = String::from_utf8(output.stderr).expect("text");
@@ -110,7 +110,7 @@ fn a_folder_that_is_not_private_is_not_used_and_warned_of_once() {
 }
 
 #[test]
-fn clearing_leaves_files_of_others_alone() {
+fn clearing_keeps_foreign_files() {
     let folder = programs("foreign_files");
     run(&folder, "a.vyre");
     let foreign = folder.join("cache/programs/notes.txt");
@@ -121,13 +121,13 @@ fn clearing_leaves_files_of_others_alone() {
 }
 
 #[test]
-fn verifying_beside_clearing_finds_no_damage() {
+fn concurrent_clearing_is_not_damage() {
     let folder = programs("cleared_meanwhile");
     run(&folder, "a.vyre");
     let file = entry(&folder.join("cache"));
     let bytes = fs::read(&file).expect("an entry");
     std::thread::scope(|scope| {
-        // An entry that comes and goes, and is whole whenever it is there.
+        // An entry that is created and deleted repeatedly, always complete.
         let writer = scope.spawn(|| {
             for _ in 0..2000 {
                 fs::write(file.with_extension("tmp"), &bytes).expect("it can be written");

@@ -1,4 +1,4 @@
-//! What should not happen leaves a file and the command that shows it again.
+//! Reproducers: internal errors leave a file and the command that replays it.
 
 mod folder;
 
@@ -14,7 +14,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What is said by a command that fails with exit code 1, and by the command that it names.
+/// Runs a command that fails with exit code 1, and its replay. Returns standard error and the reproducer.
 fn replayed(folder: &Path, arguments: &[&str]) -> (String, String) {
     let _ = fs::remove_dir_all(folder.join("tmp"));
     fs::create_dir(folder.join("tmp")).expect("a folder");
@@ -27,7 +27,7 @@ fn replayed(folder: &Path, arguments: &[&str]) -> (String, String) {
     let first = said(arguments);
     let (_, replay) = first.rsplit_once("  = replay: vyre ").unwrap_or_else(|| panic!("{first}"));
     let again = said(&replay.split_whitespace().collect::<Vec<_>>());
-    // Each of both has left a file of its own, with the same contents.
+    // Both runs have left reproducers with equal contents.
     let mut files: Vec<_> =
         fs::read_dir(folder.join("tmp")).expect("a folder").map(|file| file.unwrap().path()).collect();
     files.sort_by_key(|file| !replay.contains(&file.display().to_string()));
@@ -41,7 +41,7 @@ fn replayed(folder: &Path, arguments: &[&str]) -> (String, String) {
 }
 
 #[test]
-fn devices_that_disagree() {
+fn differences_between_devices_leave_a_reproducer() {
     let folder = folder::empty("disagree");
     let lanes = format!("{}/tests/kernels/lanes.vyre", env!("CARGO_MANIFEST_DIR"));
     fs::write(folder.join("x.bin"), 1.0f32.to_le_bytes()).expect("a file can be written");
@@ -82,7 +82,7 @@ fn devices_that_disagree() {
     assert!(said.contains(&reason), "{said}");
 }
 
-/// Runs a command in place of a shell that has made a link, whose name may have the number of the process in it.
+/// Replaces a shell that has created a link by the command; the name of the link may contain the process id.
 #[cfg(unix)]
 fn behind_a_link(folder: &Path, link: &str, arguments: &[&str]) -> std::process::Output {
     let words: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
@@ -100,7 +100,7 @@ fn files_are_never_written_through_links() {
     let saxpy = format!("{}/../../examples/kernels/saxpy.vyre", env!("CARGO_MANIFEST_DIR"));
     let wrong = ["run", &saxpy, "a=2", "x=1", "y=1", "--elements", "1", "--expect", "y=0"];
 
-    // A reproducer, where an earlier one was.
+    // A link at the path of a predictable reproducer.
     fs::write(folder.join("victim"), "precious").expect("it can be written");
     assert_eq!(command(&folder, &wrong).output().expect("it can be run").status.code(), Some(1));
     let files = || fs::read_dir(folder.join("tmp")).expect("a folder").map(|file| file.unwrap().path());
@@ -111,13 +111,13 @@ fn files_are_never_written_through_links() {
     assert_eq!(fs::read(folder.join("victim")).expect("it is there"), b"precious");
     assert_eq!(files().count(), 2, "the link, and a new file");
 
-    // A temporary file beside its target.
+    // A link at the path of a predictable temporary file.
     let output = behind_a_link(&folder, "out.vyre.$$.tmp", &["print", &saxpy, "--out", "out.vyre"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fs::read(folder.join("victim")).expect("it is there"), b"precious");
     assert!(fs::symlink_metadata(folder.join("out.vyre")).expect("it is there").is_file());
 
-    // The folder of `vyre shrink`.
+    // A link at the path of a predictable folder of `vyre shrink`.
     fs::remove_file(folder.join("victim")).expect("it is there");
     fs::create_dir(folder.join("victim")).expect("a folder");
     let shrink = ["shrink", &saxpy, "--while", "pwd > \"$(dirname {})/said\"", "--out", "small.vyre"];
@@ -126,12 +126,12 @@ fn files_are_never_written_through_links() {
     assert_eq!(fs::read_dir(folder.join("victim")).expect("a folder").count(), 0);
 }
 
-/// Sends a signal to a command that runs, and gives the command that it names, and what is in the file.
+/// Sends a signal to a running command. Returns the replay command and the reproducer.
 #[cfg(target_os = "linux")]
 fn crashed(folder: &Path, arguments: &[&str], signal: &str) -> (String, String) {
     let _ = fs::remove_dir_all(folder.join("tmp"));
     let child = command(folder, arguments).stderr(Stdio::piped()).spawn().expect("the command can be run");
-    // The last signal that is going to be caught is SIGFPE, number 8.
+    // The handler of SIGFPE, signal 8, is installed last.
     let is_armed = || {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("what is caught").trim();
@@ -154,7 +154,7 @@ fn crashed(folder: &Path, arguments: &[&str], signal: &str) -> (String, String) 
     (replay.into(), text)
 }
 
-/// The kernel never ends. The signals are those of machine code that does what it must not.
+/// The kernel never ends. The signals are those raised by faulty machine code.
 #[cfg(target_os = "linux")]
 #[test]
 fn crashes() {
@@ -174,7 +174,7 @@ fn crashes() {
     assert!(replay.starts_with("vyre check --run ") && replay.ends_with(".vyre --replay"), "{replay}");
     assert!(text.contains("\n//@ run --grid "), "{text}");
 
-    // It takes a while to make a page of this.
+    // A large program, so that writing the page takes a while.
     let made = command(&folder, &["generate", "--seed", "3", "--size", "100000", "--out", "large.vyre"]).status();
     assert!(made.expect("the command can be run").success());
     let (replay, text) = crashed(&folder, &["explain", "large.vyre", "--html", "page.html"], "ABRT");
@@ -182,7 +182,7 @@ fn crashes() {
     assert!(text.contains("\n// passes: ") && !folder.join("page.html").exists(), "{replay}");
 }
 
-/// What is compiled of a pipeline is known before it runs.
+/// The reproducer of a pipeline lists the passes of its launches.
 #[test]
 fn pipelines() {
     let folder = folder::empty("unexpected_pipeline");
@@ -194,7 +194,7 @@ fn pipelines() {
 }
 
 #[test]
-fn results_that_are_not_as_expected() {
+fn unexpected_results_leave_a_reproducer() {
     let folder = folder::empty("unexpected");
     let saxpy = format!("{}/../../examples/kernels/saxpy.vyre", env!("CARGO_MANIFEST_DIR"));
     let arguments =

@@ -60,7 +60,7 @@ fn a_file_that_is_not_text_is_a_settings_error() {
 }
 
 #[test]
-fn a_flag_goes_before_a_variable_before_a_file_before_what_is_usual() {
+fn precedence_is_flag_variable_file_default() {
     let folder = configured("settings_order", "# mine\ndevice = \"reference\"\nfuel = 1_000\ntimeout = 2.5\n");
     let inner = folder.join("inner");
     fs::create_dir(&inner).expect("a folder");
@@ -90,7 +90,7 @@ fn a_flag_goes_before_a_variable_before_a_file_before_what_is_usual() {
 }
 
 #[test]
-fn a_folder_for_what_is_kept_is_relative_to_the_file_that_names_it() {
+fn cache_paths_are_relative_to_the_settings_file() {
     let folder = configured("settings_cache", "cache = \"kept\"\ndevice = \"cpu\"\nthreads = 1\n");
     let inner = folder.join("inner");
     fs::create_dir(&inner).expect("a folder");
@@ -120,7 +120,7 @@ fn a_folder_for_what_is_kept_is_relative_to_the_file_that_names_it() {
 }
 
 #[test]
-fn what_is_wrong_is_shown_where_it_is() {
+fn invalid_settings_are_reported_with_their_location() {
     let folder = configured("settings_wrong", "");
     let cases = [
         ("devise = \"cpu\"", "there is no setting `devise`; did you mean `device`?"),
@@ -165,7 +165,7 @@ fn what_is_wrong_is_shown_where_it_is() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said_at_once() {
+fn all_invalid_settings_are_reported_at_once() {
     let folder = configured("settings_several", "device = \"gpu9\"\nthreads = 0\nfuel = -1\n");
     let output = vyre(&folder, &[], &["config", "--json"]);
     let said: Value = serde_json::from_slice(&output.stderr).expect("one JSON object");
@@ -185,7 +185,7 @@ fn all_that_is_wrong_is_said_at_once() {
 }
 
 #[test]
-fn machine_code_is_what_the_device_would_run() {
+fn isa_setting_selects_the_emitted_machine_code() {
     let folder = configured("settings_isa", "isa = \"portable\"");
     let saxpy = format!("{}/../../examples/kernels/saxpy.vyre", env!("CARGO_MANIFEST_DIR"));
     let output = vyre(&folder, &[], &["emit", &saxpy, "--target", "asm"]);
@@ -199,7 +199,7 @@ fn machine_code_is_what_the_device_would_run() {
 }
 
 #[test]
-fn names_that_do_not_exist_are_shown_with_those_that_do() {
+fn unknown_devices_are_reported_with_the_known_ones() {
     let folder = configured("settings_names", "");
     let bogus = [("VYRE_DEVICE", "bogus")];
     for arguments in [&["devices"][..], &["doctor"], &["doctor", "--json"]] {

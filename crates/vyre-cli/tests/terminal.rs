@@ -1,4 +1,4 @@
-//! Control characters of files, prints and names do not reach a terminal; what is piped stays as it is.
+//! Control characters of files, prints and names are escaped on terminals, not in pipes.
 #![cfg(unix)]
 
 mod folder;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use nix::pty::openpty;
 
-/// Sequences that change the title or the colors of a terminal or the direction of text, as bytes of their own and as C1 controls.
+/// Sequences that change title, colors or text direction of a terminal, as C0 and C1 controls.
 const HOSTILE: [&str; 5] = ["\x1b]0;owned\x07", "\x1b[2J", "\x1b[31m", "\u{9b}31m", "\u{202e}"];
 const ESCAPED: [&str; 5] = [r"\u001b]0;owned\u0007", r"\u001b[2J", r"\u001b[31m", r"\u009b31m", r"\u202e"];
 
@@ -21,23 +21,23 @@ fn vyre(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command with standard output and standard error on a terminal, and returns all that arrives there.
+/// Runs a command on a pseudoterminal, and returns its output.
 fn on_terminal(folder: &Path, arguments: &[&str]) -> String {
     let pty = openpty(None, None).expect("there are terminals");
     let (mut master, slave) = (File::from(pty.master), File::from(pty.slave));
     let mut command = vyre(folder, arguments);
     let duplicate = slave.try_clone().expect("it can be duplicated");
     let mut child = command.stdout(duplicate).stderr(slave).spawn().expect("the command can be run");
-    // The command holds the last descriptors of the slave, so that reading ends with the process.
+    // The command holds the last slave descriptors, so reading ends with the process.
     drop(command);
     let mut bytes = Vec::new();
-    // Linux reports the end of a terminal as an error.
+    // Linux reports a closed pseudoterminal as an error.
     let _ = master.read_to_end(&mut bytes);
     child.wait().expect("it ends");
     String::from_utf8(bytes).expect("text")
 }
 
-/// A file with all hostile sequences in what `vyre` shows of it.
+/// Writes files with all sequences in prints, names and errors.
 fn hostile(folder: &Path) {
     let all = HOSTILE.concat();
     let print = format!("program p workgroup(1) launch(1) {{\n    print \"{all} {{}}\", 1\n}}\n");
@@ -70,7 +70,7 @@ fn control_characters_are_escaped_on_a_terminal() {
         for sequence in HOSTILE {
             assert!(!shown.contains(sequence), "{arguments:?}: {shown:?}");
         }
-        // The parser of the command line leaves out sequences that begin with ESC.
+        // clap strips sequences that start with ESC.
         assert!(shown.contains(&escaped) || shown.contains(r"\u009b31m\u202e"), "{arguments:?}: {shown:?}");
     }
     let toml: String = all.chars().map(|letter| format!("\\U{:08x}", u32::from(letter))).collect();
@@ -80,7 +80,7 @@ fn control_characters_are_escaped_on_a_terminal() {
 }
 
 #[test]
-fn what_is_piped_is_not_escaped() {
+fn pipes_receive_unescaped_bytes() {
     let folder = folder::empty("piped");
     hostile(&folder);
     let all = HOSTILE.concat();

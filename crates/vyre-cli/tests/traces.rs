@@ -1,4 +1,4 @@
-//! What `--trace` writes: phases of the host, one inside the other, and the work of the device on tracks of its own.
+//! Traces of `--trace`: nested phases of host threads, and device work on tracks of workers.
 
 mod folder;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
-/// Runs a command with `--trace`, and gives the names of what the host and the device did.
+/// Runs a command with `--trace`, and returns the event names of host and device.
 fn traced(folder: &Path, arguments: &[&str], device: &str, code: i32) -> [Vec<String>; 2] {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vyre"));
     command.current_dir(folder).args(arguments).args(["--device", device, "--trace", "trace.json"]);
@@ -29,7 +29,7 @@ fn traced(folder: &Path, arguments: &[&str], device: &str, code: i32) -> [Vec<St
     assert!(named(1, "thread_name").contains(&"main"));
     assert!(named(2, "thread_name").iter().all(|name| name.starts_with("worker ")));
 
-    // On a track, two events are one after the other, or one is inside the other.
+    // Events of a track are disjoint or nested.
     let mut tracks: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
     let mut names = [Vec::new(), Vec::new()];
     for event in events.iter().filter(|event| event["ph"] == "X") {
@@ -38,7 +38,7 @@ fn traced(folder: &Path, arguments: &[&str], device: &str, code: i32) -> [Vec<St
         tracks.entry((number("pid"), number("tid"))).or_default().push((from, from + time));
         names[number("pid") as usize - 1].push(event["name"].as_str().expect("a name").to_owned());
     }
-    // Devices have nothing to do before something is submitted, and are done when nobody waits any more.
+    // Device work lies between the first submission and the end of the last wait.
     let called = |name: &'static str| events.iter().filter(move |event| event["name"] == name);
     let start = |event: &Value| event["ts"].as_f64().expect("a time");
     let first = called("submit").map(start).fold(f64::MAX, f64::min);
@@ -50,7 +50,7 @@ fn traced(folder: &Path, arguments: &[&str], device: &str, code: i32) -> [Vec<St
         spans.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
         let mut open: Vec<f64> = Vec::new();
         for (from, until) in spans {
-            // Times are in microseconds, and rounded.
+            // Times are rounded to microseconds.
             while open.last().is_some_and(|end| *end <= from + 1e-3) {
                 open.pop();
             }
@@ -72,7 +72,7 @@ fn has(names: &[String], expected: &[&str]) {
 }
 
 #[test]
-fn phases_and_the_work_of_devices_are_traced() {
+fn traces_have_host_phases_and_device_work() {
     let folder = folder::empty("traces");
     let saxpy = format!("{EXAMPLES}/kernels/saxpy.vyre");
     let run = ["run", &saxpy, "a=2", "x=iota:100000", "y=iota:100000", "--elements", "100000"];
@@ -86,7 +86,7 @@ fn phases_and_the_work_of_devices_are_traced() {
     has(&host, &["plan soften", "compile affine_square", "submit", "wait"]);
     has(&device, &["affine_square", "mean"]);
 
-    // Where only durations are known.
+    // Devices that report durations only.
     let [_, device] = traced(&folder, &["run", &soften, "x=iota:256"], "reference", 0);
     assert_eq!(device, ["affine_square", "mean"]);
 
@@ -99,9 +99,9 @@ fn phases_and_the_work_of_devices_are_traced() {
     assert!(!device.is_empty());
 }
 
-/// What a command did before it failed is worth a look, too.
+/// A failed command writes its trace.
 #[test]
-fn what_fails_is_traced() {
+fn failed_commands_write_their_trace() {
     let folder = folder::empty("failed-traces");
     let trap = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernels/trap.vyre");
     let [host, _] = traced(&folder, &["run", trap, "x=iota:200", "y=zeros:200", "--elements", "200"], "cpu", 1);

@@ -1,4 +1,4 @@
-//! Buffers, pipelines and standard kernels take any arguments: what does not fit is a typed error with true lengths.
+//! Extreme arguments of buffers, pipelines and standard kernels: results, or typed errors with correct lengths.
 
 use std::time::Duration;
 
@@ -31,11 +31,11 @@ fn cpu() -> Device {
 
 const LENGTHS: [usize; 6] = [0, 1, 7, 8, 64, 65];
 
-/// Sizes and indices that are small, at the ends of 32 bits, and at the ends of `usize`.
+/// Sizes and indices: small, and near the limits of 32 bits and `usize`.
 const EXTREMES: [usize; 11] =
     [0, 1, 2, 8, 9, 1 << 16, 1 << 31, u32::MAX as usize, 1 << 32, isize::MAX as usize, usize::MAX];
 
-/// Lengths that fit give a result, and others the error that names them.
+/// Equal lengths give a result, others `Error::Length` with both lengths.
 #[track_caller]
 fn fits(result: Result<(), Error>, expected: usize, found: usize) {
     match result {
@@ -49,7 +49,7 @@ fn fits(result: Result<(), Error>, expected: usize, found: usize) {
 }
 
 #[test]
-fn writing_another_number_of_elements_names_both_numbers() {
+fn length_errors_name_both_lengths() {
     let device = cpu();
     let mut buffer = device.zeros::<u32>(8).unwrap();
     let error = buffer.write(&[1]).unwrap_err();
@@ -64,7 +64,7 @@ fn writing_another_number_of_elements_names_both_numbers() {
 }
 
 #[test]
-fn parts_of_buffers_are_checked_in_elements_of_their_type() {
+fn slice_bounds_are_checked_in_elements() {
     fn check<T: vyre::Element>(mut buffer: Buffer<T>) {
         let length = buffer.len();
         for start in EXTREMES {
@@ -106,7 +106,7 @@ fn buffers_of_any_length_are_allocated_or_refused() {
 }
 
 #[test]
-fn kernels_refuse_lengths_that_do_not_fit_each_other() {
+fn standard_kernels_refuse_mismatched_lengths() {
     let device = &cpu();
     for n in LENGTHS {
         let (x, keys) = (device.zeros::<u32>(n).unwrap(), device.zeros::<f32>(n).unwrap());
@@ -129,7 +129,7 @@ fn kernels_refuse_lengths_that_do_not_fit_each_other() {
             let starts = device.zeros::<u32>(n + 1).unwrap();
             let mut product = device.zeros::<f32>(m).unwrap();
             fits(kernels::spmv(device, &starts, &x, &keys, &keys, &mut product), m + 1, n + 1);
-            // What has no length of its own takes any.
+            // Functions without length constraints.
             kernels::histogram(device, &x, &mut y).unwrap();
             assert!(kernels::compact(device, &x, &mut y, |v| v.ge(0)).unwrap() == n);
         }
@@ -157,7 +157,7 @@ fn matrices_of_any_size_are_computed_or_refused() {
     let typed = |result: Result<(), Error>, fits: bool| match result {
         Ok(()) => assert!(fits),
         Err(Error::Length { expected, found, .. }) => assert_ne!(expected, found),
-        // Without elements, a side may still be too large for an index, or for a grid.
+        // An empty matrix may have a side that exceeds indices or grids.
         Err(Error::TooLarge { value, .. }) => assert!(value > i128::from(u32::MAX)),
         Err(error) => assert_eq!(error.code(), "L001", "{error}"),
     };
@@ -179,7 +179,7 @@ fn matrices_of_any_size_are_computed_or_refused() {
 }
 
 #[test]
-fn grids_beyond_32_bits_are_refused_whatever_the_workgroup() {
+fn grids_beyond_32_bits_are_refused_for_every_workgroup_size() {
     let device = cpu();
     let mut y = device.zeros::<u32>(1).unwrap();
     for invocations in [1 << 32, usize::MAX] {
@@ -194,7 +194,7 @@ fn grids_beyond_32_bits_are_refused_whatever_the_workgroup() {
 }
 
 #[test]
-fn transient_buffers_and_those_of_other_devices_are_refused() {
+fn transient_and_foreign_buffers_are_refused() {
     let (device, other) = (cpu(), Device::named("reference").unwrap());
     let x = device.upload(&[1u32, 2, 3]).unwrap();
     let mut foreign = other.zeros::<u32>(3).unwrap();
@@ -279,7 +279,7 @@ fn pipelines_take_any_budget_length_and_limits() {
 }
 
 #[test]
-fn limits_of_a_recorded_launch_do_not_stop_those_it_could_be_fused_with() {
+fn limits_of_a_recorded_launch_do_not_stop_other_launches() {
     #[kernel(workgroup = 64)]
     fn collatz(x: &[u32], y: &mut [u32]) {
         let i = global_index();
@@ -304,7 +304,7 @@ fn limits_of_a_recorded_launch_do_not_stop_those_it_could_be_fused_with() {
             collatz(&x, &mut second).record(p, 64)
         })
         .unwrap();
-    // 27 takes 111 steps.
+    // The Collatz sequence of 27 has 111 steps.
     pipeline.limits(Limits { fuel: 64 * 112, ..Limits::default() });
     pipeline.run().unwrap();
     assert_eq!((first.download().unwrap(), second.download().unwrap()), (vec![111; 64], vec![111; 64]));

@@ -1,4 +1,4 @@
-//! Kernels as text, WGSL, machine code and pages, and errors as `main` shows them.
+//! Kernels as text, WGSL, machine code and pages, and errors as printed by `main`.
 
 use std::error::Error as _;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ fn names<T: Number, const COUNT: usize>(scale: T, x: &[T], y: &mut [T]) {
     let tile: [T; 64];
     let i = global_index();
     let value = x[i];
-    // Another `value`, and a name for what has one.
+    // A shadowed name, and a second name of a value.
     let value = value + scale; let same = value;
     tile[local_index()] = same;
     workgroup_barrier();
@@ -145,7 +145,7 @@ fn the_text_has_the_names_of_the_source() {
 }
 
 #[test]
-fn names_are_kept_by_text_and_passes_but_mean_nothing() {
+fn names_survive_text_and_passes_and_do_not_affect_equality() {
     let program = names::<f32, 4>::program().unwrap();
     let module = Module::from(program.clone());
     let printed = module.to_string();
@@ -207,7 +207,7 @@ fn is_avx2() -> bool {
     false
 }
 
-/// A file for a test, in a folder that cargo makes.
+/// A file in cargo's temporary folder.
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
@@ -235,7 +235,7 @@ fn the_page_of_a_kernel_has_its_source_and_its_passes() {
     assert!(source.ends_with("    y[i] = high;\n}"), "{source}");
     assert!(program["file"].as_str().unwrap().ends_with("inspection.rs"));
 
-    // Lines of the program lead to the lines that they were made from.
+    // Lines of the program refer to source lines.
     let source: Vec<&str> = source.lines().collect();
     let lines = program["lines"].as_array().unwrap().iter().zip(program["places"].as_array().unwrap());
     let mut found = Vec::new();
@@ -267,7 +267,7 @@ fn the_page_of_a_program_has_its_text() {
 }
 
 #[test]
-fn a_page_that_cannot_be_written_is_an_error() {
+fn unwritable_pages_are_errors() {
     let path = file("no such folder").join("page.html");
     let error = saxpy::explain_html(&path).unwrap_err();
     assert_eq!(error.code(), "K010");
@@ -275,7 +275,7 @@ fn a_page_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn programs_that_are_not_valid_are_errors() {
+fn invalid_programs_are_errors() {
     // Not every invocation reaches the barrier.
     let program = build::kernel("diverges", [64, 1, 1], |k| {
         k.if_(k.local_index().lt(3), || k.workgroup_barrier());

@@ -1,11 +1,11 @@
-//! Every construct of a kernel, on every device, compared with the same body as plain Rust.
+//! Every construct of kernels, on every device, compared with `host`.
 
 mod devices;
 
 use devices::on_devices;
 use vyre::{Atomic, Device, Error, Limits, Number, f16, kernel};
 
-/// A kernel of an input and an output of the same length, on all devices and as plain Rust.
+/// Runs a kernel with input and output of equal length on all devices, and compares with `host`.
 macro_rules! same {
     ($kernel:ident, $x:expr, $zero:expr) => {{
         let x = $x;
@@ -214,7 +214,7 @@ fn math_of_f16() {
     });
 }
 
-/// Every method of numbers. The library of devices is exact to 1 ULP, and that of the host is another.
+/// Every numeric method. Devices are within 1 ULP; the host uses a different library.
 #[kernel(workgroup = 64)]
 fn library_functions(x: &[f32], y: &mut [f32]) {
     let i = global_index();
@@ -245,7 +245,7 @@ fn math() {
     });
 }
 
-/// Methods that Rust does not have.
+/// Methods of operations that Rust lacks.
 #[kernel(workgroup = 64)]
 fn packed_words(x: &[u32], y: &mut [u32]) {
     let i = global_index();
@@ -311,14 +311,14 @@ fn bytes(x: &[u8], y: &mut [u8]) {
 }
 
 #[test]
-fn elements_of_eight_bits() {
+fn eight_bit_elements() {
     same!(bytes, (0..=255).collect::<Vec<u8>>(), 0);
 }
 
 mod library {
     use vyre::kernel;
 
-    /// A function of another module.
+    /// An inline function in another module.
     #[kernel(inline)]
     pub fn smooth(x: &[f32], i: usize) -> f32 {
         let left = if i > 0 { x[i - 1] } else { x[i] };
@@ -332,7 +332,7 @@ fn put<T: Number>(y: &mut [T], i: usize, value: T) {
     y[i] = value + value;
 }
 
-/// Leaves before its end, from within a loop, and has an array of its own.
+/// Returns early from a loop, and has a local array.
 #[kernel(inline)]
 fn first_above(x: &[f32], limit: f32) -> (f32, usize) {
     let mut seen: [f32; 3] = [0.0; 3];
@@ -399,7 +399,7 @@ fn generics() {
         let mut y = device.zeros::<f16>(2).unwrap();
         match scale::<f16, 0>(f16::from_f32(2.0), &halves, &mut y).run(device, 2) {
             Ok(_) => assert_eq!(y.download().unwrap(), [2.0, 5.0].map(f16::from_f32)),
-            // Not every GPU has these.
+            // f64 and f16 are optional on GPUs.
             Err(error) => assert!(error.to_string().contains("f16"), "{error}"),
         }
     });
@@ -414,7 +414,7 @@ struct Body {
     mass: f32,
 }
 
-/// Fields of several types, more than one access takes, and an array.
+/// Fields of several types, more than fit one access, and an array.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable, vyre::Record)]
 #[repr(C)]
 struct Particle {
@@ -494,7 +494,7 @@ fn shared_records() {
     });
 }
 
-/// An index outside of a field's array is outside of the slice, and not in the next field.
+/// An out-of-bounds index of a field's array is out of bounds of the slice, not an access to the next field.
 #[kernel(workgroup = 1)]
 fn outside(at: usize, particles: &mut [Particle], y: &mut [f32]) {
     particles[0].position[at] = 5.0;
@@ -502,7 +502,7 @@ fn outside(at: usize, particles: &mut [Particle], y: &mut [f32]) {
 }
 
 #[test]
-fn indices_outside_of_a_field() {
+fn out_of_bounds_indices_of_field_arrays() {
     let particle = Particle { position: [1.0; 3], kind: 7, charge: 8, weight: 9.0 };
     on_devices(|device| {
         let mut particles = device.upload(&[particle; 2]).unwrap();
@@ -579,7 +579,7 @@ fn workgroups_and_subgroups() {
     });
 }
 
-/// Subgroups that have a large number sum what their lanes exchanged, the others count the numbers that they keep.
+/// Subgroups with a large number sum exchanged values, the others count kept values.
 #[kernel(workgroup = 64)]
 fn subgroup_paths(x: &[u32], y: &mut [u32], kept: &mut [u32]) {
     let i = global_index();
@@ -606,7 +606,7 @@ fn subgroup_paths(x: &[u32], y: &mut [u32], kept: &mut [u32]) {
 }
 
 #[test]
-fn subgroups_on_paths_of_their_own() {
+fn subgroups_diverge_from_each_other() {
     let x: Vec<u32> = (0..256).map(|i| if i / 32 == 3 { 5000 + i } else { i * 7 % 50 }).collect();
     on_devices(|device| {
         let Some(size) = device.driver().capabilities().subgroup_size else { return };
@@ -708,7 +708,7 @@ fn divergent(y: &mut [u32]) {
 }
 
 #[test]
-fn mistakes_that_only_the_validator_finds_name_the_line() {
+fn validator_errors_name_the_line() {
     let device = Device::named("cpu").unwrap();
     let error = divergent(&mut device.zeros(1).unwrap()).run(&device, 1).unwrap_err();
     let Error::Invalid { mistakes, .. } = error else { panic!("{error:?}") };

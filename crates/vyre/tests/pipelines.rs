@@ -1,4 +1,4 @@
-//! Pipelines of typed kernels, and what the sanitizers say of kernels, by lines of this file.
+//! Pipelines of typed kernels, and sanitizer findings with lines of this file.
 
 mod devices;
 mod elsewhere;
@@ -36,7 +36,7 @@ fn launches_are_fused_and_run_again_on_new_contents() {
         pipeline.run().unwrap();
         assert_eq!(y.download().unwrap(), [40, 50, 60]);
 
-        // What is recorded later sees what was there.
+        // Launches recorded later read the earlier results.
         pipeline.record(|p| scale(3, &y, &mut x).record(p, 3)).unwrap();
         pipeline.run().unwrap();
         assert_eq!(x.download().unwrap(), [120, 150, 180]);
@@ -44,7 +44,7 @@ fn launches_are_fused_and_run_again_on_new_contents() {
 }
 
 #[test]
-fn parts_that_overlap_keep_their_order() {
+fn overlapping_slices_keep_their_order() {
     on_devices(|device| {
         let x = device.upload(&[1, 2, 3, 4]).unwrap();
         let mut y = device.zeros(4).unwrap();
@@ -64,7 +64,7 @@ fn parts_that_overlap_keep_their_order() {
 }
 
 #[test]
-fn transients_are_nowhere_else() {
+fn transients_are_refused_outside_of_their_pipeline() {
     let device = Device::named("cpu").unwrap();
     let mut y = device.zeros(3).unwrap();
     let mut outer = Pipeline::new(&device);
@@ -78,7 +78,7 @@ fn transients_are_nowhere_else() {
         Err(Error::Transient)
     });
     assert_eq!(recorded, Err(Error::Transient));
-    // What could not be recorded as a whole was not recorded at all.
+    // A failed recording adds no launch.
     assert_eq!(outer.plan().unwrap().launches.len(), 0);
     outer.run().unwrap();
 }

@@ -1,4 +1,4 @@
-//! The standard kernels on every device, against plain Rust, on sizes that are empty, single, odd, and of several chunks.
+//! Standard kernels on every device, compared with plain Rust, for empty, single, odd and multi-chunk sizes.
 
 mod devices;
 
@@ -10,7 +10,7 @@ use vyre::{Buffer, Device, Error, kernels};
 use vyre_cpu::{Cpu, Execution};
 use vyre_driver::DeviceKind;
 
-/// Runs a check on every device, with every size. Only the CPU device gets many elements: the others take too long for them.
+/// Runs a check on every device with every size. Large sizes run on the CPU only, for speed.
 fn on_sizes(check: impl Fn(&Device, usize)) {
     on_devices(|device| {
         let large = match kind(device) {
@@ -28,12 +28,12 @@ fn kind(device: &Device) -> DeviceKind {
     device.driver().capabilities().kind
 }
 
-/// Whether a device computes with such numbers.
+/// Returns whether a device supports a type.
 fn has<T: vyre::Number>(device: &Device) -> bool {
     device.driver().capabilities().types.contains(T::TYPE)
 }
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 fn words(n: usize) -> Vec<u32> {
     let mut state = 0x9e37_79b9u32;
     let next = || {
@@ -45,7 +45,7 @@ fn words(n: usize) -> Vec<u32> {
     std::iter::repeat_with(next).take(n).collect()
 }
 
-/// Small integers as floats: their sums are exact.
+/// Small integers as floats, whose sums are exact.
 fn floats(n: usize) -> Vec<f32> {
     words(n).into_iter().map(|word| (word % 17) as f32 - 8.0).collect()
 }
@@ -75,7 +75,7 @@ fn element_by_element() {
         kernels::fill(device, &mut y, -2.5).unwrap();
         same(&y, &vec![-2.5; n]);
 
-        // Bytes are values of 32 bits, and cut off where they are stored.
+        // Bytes are extended to 32 bits, and truncated by stores.
         let bytes: Vec<u8> = b.iter().map(|word| *word as u8).collect();
         let mut more = device.zeros::<u8>(n).unwrap();
         kernels::map(device, &device.upload(&bytes).unwrap(), &mut more, |byte| byte * 3).unwrap();
@@ -87,7 +87,7 @@ fn element_by_element() {
 fn indexed() {
     on_sizes(|device, n| {
         let table = floats(n);
-        // Some are outside.
+        // Some indices are out of bounds.
         let index: Vec<u32> = words(n).into_iter().map(|word| word % (n as u32 + n as u32 / 8 + 1)).collect();
         let (x, at) = (device.upload(&table).unwrap(), device.upload(&index).unwrap());
         let mut y = device.zeros::<f32>(n).unwrap();
@@ -153,9 +153,9 @@ fn scans() {
     });
 }
 
-/// More chunks than are scanned at a time, or where that takes too long more than one, and more than one block of keys.
+/// More chunks than one pair of scan launches takes (or several, on slow devices), and several blocks of keys.
 #[test]
-fn several_parts() {
+fn inputs_of_several_chunks_and_blocks() {
     on_devices(|device| {
         let (n, count) = if kind(device) == DeviceKind::Oracle { (65_537, 16_385) } else { (300_001, 40_001) };
         let (a, mut keys) = (words(n), words(count));
@@ -180,7 +180,7 @@ fn compactions() {
         assert_eq!(kernels::compact(device, &x, &mut y, |v| v.gt(2.0)).unwrap(), kept.len());
         same(&y.slice(0..kept.len()).unwrap(), &kept);
         assert!(y.download().unwrap()[kept.len()..].iter().all(|v| *v == 0.0));
-        // What there is no room for is counted, too.
+        // Elements beyond the end of `y` are counted.
         let mut few = device.zeros::<f32>(kept.len() / 2).unwrap();
         assert_eq!(kernels::compact(device, &x, &mut few, |v| v.gt(2.0)).unwrap(), kept.len());
         same(&few, &kept[..kept.len() / 2]);
@@ -197,7 +197,7 @@ fn histograms() {
         let count = |bin: usize| bytes.iter().filter(|byte| usize::from(**byte) == bin).count() as u32;
         same(&bins, &(0..50).map(count).collect::<Vec<_>>());
 
-        // Some bins of each workgroup, and none.
+        // Privatized bins, and bins in storage.
         for most in [3000, 10_000] {
             let values: Vec<u32> = values.iter().map(|word| word % (most + 5)).collect();
             let mut bins = device.zeros(most as usize).unwrap();
@@ -209,7 +209,7 @@ fn histograms() {
     });
 }
 
-/// All bits, so that zeros and NaNs differ.
+/// Bits, which distinguish zeros and NaNs.
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
@@ -221,7 +221,7 @@ fn sorts() {
         let mut sorted = device.upload(&keys).unwrap();
         kernels::sort(device, &mut sorted).unwrap();
         let signed: Vec<i32> = keys.iter().map(|word| *word as i32).collect();
-        // Every pattern of bits is a float: infinities and NaNs of both signs are among them.
+        // Random bits include infinities and NaNs of both signs.
         let mut as_floats: Vec<f32> = keys.iter().map(|word| f32::from_bits(*word)).collect();
         let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN];
         as_floats.iter_mut().skip(3).zip(special).for_each(|(key, special)| *key = special);
@@ -243,7 +243,7 @@ fn sorts() {
     });
 }
 
-/// Of 64 bits, with values that are not words, and with many that are equal.
+/// 64-bit keys, values of other widths, and many equal keys.
 #[test]
 fn wide_and_equal_keys() {
     on_sizes(|device, n| {
@@ -273,7 +273,7 @@ fn wide_and_equal_keys() {
     });
 }
 
-/// Sorts keys as `compare` does, also from the greatest downwards.
+/// Compares sorts with `compare`, ascending and descending.
 fn check_keys<K: kernels::Key>(device: &Device, mut keys: Vec<K>, compare: fn(&K, &K) -> Ordering) {
     let all = device.upload(&keys).unwrap();
     let (mut values, mut indices) = (device.zeros(9).unwrap(), device.zeros(9).unwrap());
@@ -289,7 +289,7 @@ fn check_keys<K: kernels::Key>(device: &Device, mut keys: Vec<K>, compare: fn(&K
     }
 }
 
-/// Products, sums and extremes of numbers that are exact, so that they are those of plain Rust in any order.
+/// Products, sums and extremes of exact numbers, which are independent of the order.
 fn check_numbers<T: kernels::Key + From<u32> + Debug>(device: &Device) {
     if !has::<T>(device) {
         return;
@@ -309,7 +309,7 @@ fn check_numbers<T: kernels::Key + From<u32> + Debug>(device: &Device) {
     assert_eq!(kernels::min(device, &all).unwrap(), a.iter().copied().min_by(compare));
     assert_eq!(kernels::max(device, &all).unwrap(), a.iter().copied().max_by(compare));
 
-    // A row of one element, then one of two, and so on.
+    // Row r has r + 1 elements.
     let starts: Vec<u32> = (0..27).map(|row| row * (row + 1) / 2).collect();
     let columns: Vec<u32> = (0..starts[26]).map(|i| i * 7 % 105).collect();
     let mut y = device.zeros(26).unwrap();
@@ -328,7 +328,7 @@ fn numbers_of_64_bits() {
         check_numbers::<i64>(device);
         check_numbers::<u64>(device);
 
-        // Keys that differ in both words, in one of them, and hardly.
+        // Keys that differ in both words, in one word, and in few bits.
         let all = words(3000);
         let parts = [u64::MAX, u64::MAX >> 32, u64::MAX << 32, 3 << 30].into_iter().cycle();
         let keys = all.iter().zip(&all[1..]).zip(parts);
@@ -352,7 +352,7 @@ fn nans_and_zeros() {
         (&[-inf, 3.0, nan], [-inf, 3.0]),
         (&[nan, -nan, nan], [inf, -inf]),
     ];
-    // Quiet and signalling ones, of both signs; and the least floats.
+    // Quiet and signalling NaNs of both signs, and the least floats.
     let patterns = [0x7fc0_0001, 0xffc1_2345, 0x7f80_0001, 0xffbf_ffff, 0x8000_0000, 1, 0x807f_ffff];
     on_devices(|device| {
         for (values, expected) in cases {
@@ -387,7 +387,7 @@ fn nans_and_zeros() {
 fn matrices() {
     on_devices(|device| {
         let large = if kind(device) == DeviceKind::Cpu { [130, 150, 190] } else { [5, 40, 9] };
-        // Of tall matrices, and of those with one row or one column, too.
+        // Tall matrices, and matrices of one row or column.
         for [m, n, k] in [[0, 3, 2], [1, 1, 1], [2, 3, 0], [33, 17, 35], [1001, 1, 3], [77, 2, 1], [1, 5, 100], large] {
             let (a, b) = (floats(m * k), words(k * n).into_iter().map(|word| word as f32).collect::<Vec<_>>());
             let (a_buffer, b_buffer) = (device.upload(&a).unwrap(), device.upload(&b).unwrap());
@@ -434,7 +434,7 @@ fn sparse_matrices() {
     });
 }
 
-/// A matrix with starts that are no starts, and a column that `x` does not have.
+/// A matrix with malformed starts, and an out-of-bounds column.
 fn check_wrong_starts<T: vyre::Number + From<u16> + Debug>(device: &Device) {
     let numbers = |numbers: &[u16]| device.upload(&numbers.iter().map(|v| T::from(*v)).collect::<Vec<T>>()).unwrap();
     let starts = [0, u32::MAX, 2, 1, u32::MAX - 1, u32::MAX, 4, 2, 3];
@@ -446,14 +446,14 @@ fn check_wrong_starts<T: vyre::Number + From<u16> + Debug>(device: &Device) {
 }
 
 #[test]
-fn sparse_matrices_that_are_wrong() {
+fn malformed_sparse_matrices() {
     on_devices(|device| {
         check_wrong_starts::<f32>(device);
         check_wrong_starts::<u32>(device);
         if has::<f64>(device) {
             check_wrong_starts::<f64>(device);
         }
-        // Where there is no `x`, it is 0.
+        // Beyond its end, `x` is 0.
         let (starts, columns) = (device.upload(&[0, 1]).unwrap(), device.upload(&[5]).unwrap());
         let (infinity, x) = (device.upload(&[f32::INFINITY]).unwrap(), device.upload(&[1.0]).unwrap());
         let mut y = device.zeros(1).unwrap();
@@ -474,7 +474,7 @@ fn philox(mut block: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 
 #[test]
 fn random_numbers() {
-    // From the paper's own list.
+    // Known answers of the paper.
     assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
     assert_eq!(
         philox([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]),
@@ -501,7 +501,7 @@ fn random_numbers() {
     });
 }
 
-/// The sum, added up in the order that `reduce` promises.
+/// The sum in the documented order of `reduce`.
 fn sum_in_order(x: &[f32]) -> f32 {
     let total = |chunk: &[f32]| {
         let mut lanes = [0f32; 64];
@@ -515,7 +515,7 @@ fn sum_in_order(x: &[f32]) -> f32 {
     if totals.len() > 1 { sum_in_order(&totals) } else { totals[0] }
 }
 
-/// Roundings depend on the length alone: in all runs, on all threads and devices they are the same.
+/// Rounding depends on the length only: results are equal in all runs, for all thread counts and devices.
 #[test]
 fn the_same_bits_everywhere() {
     let all: Vec<f32> = words((1 << 20) + 77).into_iter().map(|word| word as f32 * 1e-7 - 200.0).collect();
@@ -539,7 +539,7 @@ fn the_same_bits_everywhere() {
             assert!(run(&device, all.len()) == expected, "{threads} threads give other bits in {turn} run");
         }
     }
-    // Two chunks, on devices that are slow. Subgroups of the portable executor have other sizes.
+    // Two chunks on slow devices. The portable executor has another subgroup size.
     let n = 70_001;
     let expected = run(&one_thread, n);
     let portable = Cpu { execution: Some(Execution::Portable), ..Cpu::default() };
@@ -553,7 +553,7 @@ fn the_same_bits_everywhere() {
 }
 
 #[test]
-fn lengths_that_do_not_fit() {
+fn mismatched_lengths() {
     let device = &Device::named("cpu").unwrap();
     let upload = |n: usize| device.upload(&vec![1.0f32; n]).unwrap();
     let (x, one, mut three, mut four) = (upload(3), upload(1), upload(3), upload(4));
@@ -583,9 +583,9 @@ fn lengths_that_do_not_fit() {
     }
 }
 
-/// A product of nothing, of sizes that nothing can have.
+/// Products of empty buffers with impossible sizes.
 #[test]
-fn sizes_that_do_not_fit() {
+fn mismatched_matrix_sizes() {
     let device = &Device::named("cpu").unwrap();
     let (none, mut c) = (device.zeros::<f32>(0).unwrap(), device.zeros::<f32>(0).unwrap());
     let most = usize::MAX;

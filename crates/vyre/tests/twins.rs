@@ -1,5 +1,5 @@
-//! Every example kernel, written in Rust, is the program of its text: after the passes that bring equal things into equal form,
-//! instruction by instruction. Uniforms are named first in the order in which the texts load them.
+//! Every example kernel, written in Rust, equals its text, instruction by instruction, after the passes that establish canonical form.
+//! Uniforms are declared in the order in which the texts load them.
 
 use vyre::ir::{Module, Program};
 use vyre::{Atomic, Record, kernel};
@@ -463,7 +463,7 @@ fn add_offsets(offsets: &[u32], sums: &mut [u32]) {
     }
 }
 
-/// Lanes, subgroups, the chunk of this one and its size.
+/// Number of lanes and subgroups, and start and size of this subgroup's chunk.
 #[kernel(inline)]
 fn chunk(n: usize) -> (usize, usize, usize) {
     let lanes = subgroup_size().min(64);
@@ -525,7 +525,7 @@ fn scan_chunks(data: &[u32], totals: &[u32], sums: &mut [u32]) {
     }
 }
 
-/// Where the chunk of this workgroup starts, and where it ends.
+/// Start and end of this workgroup's chunk.
 #[kernel(inline)]
 fn tiles(n: usize) -> (usize, usize) {
     let groups = group_count().x;
@@ -611,10 +611,10 @@ fn smooth(data: &[f32], result: &mut [f32]) {
     result[i] = sum / 6.0;
 }
 
-/// What both sides go through.
+/// Passes applied to both programs.
 const PIPELINE: &str = "fixpoint(canonicalize,simplify,value_numbering,eliminate_dead_code)";
 
-/// A program without what only texts can say, a grid and defaults of uniforms, in canonical form.
+/// A program in canonical form, without the features of texts only: grid and defaults of uniforms.
 fn canonical(mut program: Program) -> Program {
     program.set_launch(None);
     for id in program.memories().keys().collect::<Vec<_>>() {

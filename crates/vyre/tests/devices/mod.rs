@@ -1,4 +1,4 @@
-//! The devices that tests of kernels run on.
+//! Devices of the kernel tests.
 
 use vyre::{Device, Error};
 
@@ -7,7 +7,7 @@ pub(crate) fn on_devices(check: impl Fn(&Device)) {
     for name in ["reference", "cpu", "wgpu"] {
         match Device::named(name) {
             Ok(device) => check(&device),
-            // Where a driver should be and is not, the tests of the backend itself fail.
+            // A missing driver fails the tests of the backend.
             Err(Error::Driver(vyre_driver::Error::NoAdapter { .. })) => eprintln!("not run on {name}"),
             Err(error) => panic!("{name}: {error}"),
         }

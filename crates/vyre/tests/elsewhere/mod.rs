@@ -1,4 +1,4 @@
-//! A kernel in a file of its own.
+//! A kernel in a separate file.
 
 use vyre::kernel;
 
