@@ -78,7 +78,7 @@ impl Queue {
         let mut device = 0.0;
         loop {
             let drained = self.session.drain().expect("it drained before");
-            assert!(drained.failures.iter().all(|failed| matches!(failed.why, Failure::Trapped(_))));
+            assert!(drained.failures.iter().all(|failed| matches!(failed.reason, Failure::Trapped(_))));
             self.drains += 1;
             device += drained.device.as_nanos() as f64;
             if drained.tenants[0].queued == 0 {

@@ -28,7 +28,7 @@ error_table! {
     D024 ZeroLimit {
         /// The limit.
         field: &'static str,
-    } ("{field} of the device is 0"), help "give the limits that the device reports";
+    } ("{field} of the device is 0"), help "take the limits from `Device::capabilities`";
 
     /// A threshold of more than 100 %.
     D025 Threshold {
@@ -72,7 +72,7 @@ error_table! {
         /// The handle.
         handle: u32,
     } ("handle {handle} is not a live allocation of this session"),
-    help "use a handle that `allocate` of this session returned, before it is freed";
+    help "use a handle that `Session::allocate` or `Tenant::allocate` returned, before it is freed";
 
     /// A malformed graph file.
     D032 GraphFile {
@@ -107,7 +107,7 @@ error_table! {
         /// Number of tenants of the session.
         count: u32,
     } ("there is no tenant {tenant}: the session has {count}"),
-    help "give the session a share for each tenant, and count tenants from 0";
+    help "give `Config::tenants` one `Share` per tenant; tenants are numbered from 0";
 
     /// A handle of another tenant.
     D037 ForeignHandle {
@@ -127,7 +127,7 @@ error_table! {
         /// Bytes left in the quota.
         available: u64,
     } ("tenant {tenant} requests {requested} bytes of the arena, but {available} bytes of its quota are left"),
-    help "free handles of the tenant, or give it a larger share";
+    help "free handles of the tenant with `Tenant::free`, or raise its `Share::bytes`";
 
     /// A damaged file of the graph cache, which was deleted.
     D039 CachedGraph {
@@ -158,11 +158,11 @@ error_table! {
         /// Object that the buffer is bound to.
         object: String,
     } ("`{object}` is bound to a buffer of another pipeline"),
-    help "bind a buffer that `buffer` or `attach` of this pipeline returned";
+    help "bind a buffer that `Pipeline::buffer` or `Pipeline::attach` of this pipeline returned";
 
     /// A frontier of another engine.
     D043 ForeignFrontier ("the frontier belongs to another engine, which may have another graph"),
-    help "create the frontier with `frontier` of the engine that advances it";
+    help "create the frontier with `Engine::frontier` of the engine that advances it";
 
     /// A node that is not in the graph.
     D046 NoSuchNode {

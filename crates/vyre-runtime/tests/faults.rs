@@ -375,7 +375,7 @@ fn failures_of_pure_ops_apply_to_pruned_items() {
     assert_eq!(session.submit(&[item(pure, 4, 6, 0), item(SCALE, 1, 2, 0), item(pure, 4, 6, 0)]), Pushed::All);
     let report = session.drain().unwrap();
     assert_eq!((numbers(&report), report.pruned), (vec![0, 2], 1), "{:?}", report.failures);
-    assert!(report.failures.iter().all(|failed| failed.why == Failure::Trapped(5)), "{:?}", report.failures);
+    assert!(report.failures.iter().all(|failed| failed.reason == Failure::Trapped(5)), "{:?}", report.failures);
 }
 
 /// Sequence numbers of the failed items, sorted.
@@ -413,7 +413,7 @@ fn pruned_items_fail_with_their_twins() {
             let reasons = report.failures.iter().filter(|failed| failed.number != 2);
             assert!(reasons.clone().all(|failed| failed.item == scan), "{:?}", report.failures);
             assert!(
-                reasons.clone().all(|failed| matches!(failed.why, Failure::Refused | Failure::Unfinished(_))),
+                reasons.clone().all(|failed| matches!(failed.reason, Failure::Refused | Failure::Unfinished(_))),
                 "{:?}",
                 report.failures
             );
@@ -441,7 +441,7 @@ fn traps_report_every_code() {
                 session.write(handle, bytemuck::cast_slice(&words)).unwrap();
                 assert_eq!(session.submit(&[item(op, input, output, 0)]), Pushed::All);
                 let report = session.drain().unwrap();
-                let reasons: Vec<_> = report.failures.iter().map(|failed| failed.why.clone()).collect();
+                let reasons: Vec<_> = report.failures.iter().map(|failed| failed.reason.clone()).collect();
                 assert_eq!(reasons, [Failure::Trapped(code)]);
             }
         }
@@ -489,7 +489,7 @@ fn queued_items_with_a_freed_handle_fail() {
     assert_eq!(session.submit(&[item(ACCUMULATE, handles[0].0, fresh.0, 0)]), Pushed::All);
     let report = session.drain().unwrap();
     assert_eq!(numbers(&report), [2, 3, 4]);
-    assert!(report.failures.iter().all(|failed| failed.why == Failure::UnknownHandle));
+    assert!(report.failures.iter().all(|failed| failed.reason == Failure::UnknownHandle));
     // The replay restores the contents, although handles have changed since the checkpoint.
     script.launches.store(1, SeqCst);
     assert_eq!(session.submit(&[item(ACCUMULATE, fresh.0, to.0, 0)]), Pushed::All);
@@ -567,7 +567,7 @@ fn a_refused_op_runs_on_the_next_device() {
     let (mut session, handles) = filled(&device, Config { journal: Some(1000), ..base() });
     script.unsupported.store(1, SeqCst);
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
-    assert_eq!(session.drain().unwrap().failures[0].why, Failure::Refused);
+    assert_eq!(session.drain().unwrap().failures[0].reason, Failure::Refused);
     script.unsupported.store(0, SeqCst);
     session.resume(&Device::open(&Oracle::default()).unwrap()).unwrap();
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
@@ -616,7 +616,8 @@ fn too_many_hits_fail_the_item() {
     let op = session.register(op);
     assert_eq!(session.submit(&[item(op, 1, 0, 0)]), Pushed::All);
     let report = session.drain().unwrap();
-    let [Failed { item: failed, why: Failure::TooManyHits { requested, available }, .. }] = &report.failures[..] else {
+    let [Failed { item: failed, reason: Failure::TooManyHits { requested, available }, .. }] = &report.failures[..]
+    else {
         panic!("{report:?}");
     };
     assert_eq!((*failed, *available), (item(op, 1, 0, 0), 1 << 20));
@@ -634,7 +635,7 @@ fn fault_records_of_an_item_with_too_many_hits_do_not_leak() {
     items.push(item(op, 1, 0, 0));
     assert_eq!(session.submit(&items), Pushed::All);
     let report = session.drain().unwrap();
-    assert!(matches!(report.failures[..], [Failed { number: 5, why: Failure::TooManyHits { .. }, .. }]));
+    assert!(matches!(report.failures[..], [Failed { number: 5, reason: Failure::TooManyHits { .. }, .. }]));
     assert_eq!(session.submit(&[item(SPIN, 1, 2, 0); 2]), Pushed::All);
     assert_eq!(session.drain().unwrap().failures, []);
 }
@@ -693,7 +694,7 @@ fn unreadable_results_are_read_by_a_later_drain() {
             script.refused.store(0, SeqCst);
             let failed: Vec<_> = reports.iter().flat_map(|report| &report.failures).collect();
             assert_eq!(failed.iter().map(|failed| failed.number).collect::<Vec<_>>(), [1, 4], "{read}");
-            assert!(failed.iter().all(|failed| failed.item == spin && failed.why == Failure::OutOfFuel));
+            assert!(failed.iter().all(|failed| failed.item == spin && failed.reason == Failure::OutOfFuel));
             assert_eq!(reports.iter().map(|report| report.hits.len()).sum::<usize>(), 300, "{read}");
             assert_eq!(session.read(handles[5]).unwrap(), [3; 64], "{read}");
         }
@@ -782,7 +783,7 @@ fn watchdog_and_tenant_usage_follow_the_session_clock() {
     fill(&mut session, handles[0], u32::MAX);
     assert_eq!(session.submit(&[item(SPIN, 1, 2, 0)]), Pushed::All);
     let report = session.drain().unwrap();
-    assert!(matches!(report.failures[..], [Failed { why: Failure::Stuck { .. }, .. }]), "{:?}", report.failures);
+    assert!(matches!(report.failures[..], [Failed { reason: Failure::Stuck { .. }, .. }]), "{:?}", report.failures);
     assert!(report.tenants[0].time >= time_limit && report.elapsed >= report.tenants[0].time);
 }
 
@@ -842,7 +843,7 @@ fn items_executed_before_an_error_are_not_repeated() {
     assert_eq!(session.pending(), [item(FIND, 7, 0, 0), WorkItem::default()], "the rest was executed");
     let report = session.drain().unwrap();
     assert_eq!((report.items, report.hits.len(), report.cuts), (4, 300, 1));
-    assert!(matches!(report.failures[..], [Failed { number: 0, why: Failure::UnknownOp, .. }]));
+    assert!(matches!(report.failures[..], [Failed { number: 0, reason: Failure::UnknownOp, .. }]));
     assert_eq!(session.read(handles[5]).unwrap(), [3; 64]);
 }
 

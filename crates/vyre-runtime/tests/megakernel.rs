@@ -106,7 +106,7 @@ fn words(hits: &[Hit]) -> Vec<u32> {
 
 /// Failures by sequence number, sorted.
 fn reasons(failures: &[Failed]) -> Vec<(u64, Failure)> {
-    let mut reasons: Vec<_> = failures.iter().map(|failed| (failed.number, failed.why.clone())).collect();
+    let mut reasons: Vec<_> = failures.iter().map(|failed| (failed.number, failed.reason.clone())).collect();
     reasons.sort_by_key(|(number, _)| *number);
     reasons
 }

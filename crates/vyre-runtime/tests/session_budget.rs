@@ -69,7 +69,8 @@ fn run(device: &Device, config: &Config) -> Results {
         assert_eq!(session.submit(&items()), Pushed::All);
         let report: Report = session.drain().unwrap();
         session.finish_compiling();
-        let mut failures: Vec<_> = report.failures.iter().map(|failed| (failed.number, failed.why.clone())).collect();
+        let mut failures: Vec<_> =
+            report.failures.iter().map(|failed| (failed.number, failed.reason.clone())).collect();
         failures.sort_by_key(|(number, _)| *number);
         drains.push((report.hits.len(), failures));
     }
@@ -163,8 +164,8 @@ fn too_many_hits_name_the_required_budget() {
     };
     let report = drain(least);
     let [one, other] = &report.failures[..] else { panic!("{report:?}") };
-    assert_eq!(one.why, other.why);
-    let Failure::TooManyHits { requested, available } = one.why else { panic!("{report:?}") };
+    assert_eq!(one.reason, other.reason);
+    let Failure::TooManyHits { requested, available } = one.reason else { panic!("{report:?}") };
     assert!(available == least && requested > least);
     assert_eq!(drain(requested - 1).failures.len(), 2);
     let report = drain(requested);

@@ -218,7 +218,7 @@ fn every_item_is_executed_exactly_once() {
             *time += usage.time;
         }
         for failed in &report.failures {
-            failures[match &failed.why {
+            failures[match &failed.reason {
                 Failure::Trapped(5) => 0,
                 Failure::OutOfFuel => 1,
                 Failure::UnknownOp => 2,

@@ -272,7 +272,7 @@ fn quotas_and_handle_ownership_are_enforced() {
         assert_eq!(report.items, 4, "the second tenant's time quota is used up after a slice of two");
         let failed = |report: &Report| {
             let failures = report.failures.iter();
-            failures.map(|failed| (failed.number, failed.tenant, failed.why.clone())).collect::<Vec<_>>()
+            failures.map(|failed| (failed.number, failed.tenant, failed.reason.clone())).collect::<Vec<_>>()
         };
         assert_eq!(failed(&report), [(1, 0, Failure::ForeignHandle), (2, 1, Failure::ForeignHandle)]);
         assert_eq!(report.failures[0].item, item(SCALE, theirs, result));

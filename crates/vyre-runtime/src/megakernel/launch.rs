@@ -257,9 +257,9 @@ impl Session {
                     measure(telemetry, kernel, &done, last);
                 }
                 if done.outcome != Outcome::Completed {
-                    let why = Failure::Unfinished(done.outcome);
+                    let reason = Failure::Unfinished(done.outcome);
                     for &position in &batch.items[launch.items.clone()] {
-                        self.fail(position, &why, &mut unfinished);
+                        self.fail(position, &reason, &mut unfinished);
                     }
                 }
             }
@@ -299,8 +299,8 @@ impl Session {
     }
 
     /// Reports the failure of the item at a position of the slice, and of the duplicates pruned in its favour.
-    pub(super) fn fail(&mut self, position: u32, why: &Failure, failures: &mut Vec<Failed>) {
-        if let (Failure::Stuck { .. } | Failure::Unfinished(_), Some(journal)) = (why, &mut self.journal) {
+    pub(super) fn fail(&mut self, position: u32, reason: &Failure, failures: &mut Vec<Failed>) {
+        if let (Failure::Stuck { .. } | Failure::Unfinished(_), Some(journal)) = (reason, &mut self.journal) {
             journal.cut_short(position as usize);
         }
         let number = self.done + u64::from(position);
@@ -309,7 +309,7 @@ impl Session {
         let first = self.duplicates.partition_point(|(twin, _)| *twin < number);
         let duplicates = self.duplicates[first..].iter().take_while(|(twin, _)| *twin == number);
         let numbers = std::iter::once(number).chain(duplicates.map(|(_, duplicate)| *duplicate));
-        failures.extend(numbers.map(|number| Failed { number, tenant: self.tenant, item, why: why.clone() }));
+        failures.extend(numbers.map(|number| Failed { number, tenant: self.tenant, item, reason: reason.clone() }));
     }
 
     /// Counts units that were executed and will not be executed again.
@@ -477,12 +477,12 @@ impl Session {
             self.faults.write(&vec![0; 4 * faults.len()])?;
             let (records, _) = faults[1..].as_chunks();
             for (position, record) in (0..).zip(records) {
-                let why = match Fault::recorded(*record) {
+                let reason = match Fault::recorded(*record) {
                     None => continue,
                     Some(Fault::OutOfFuel) => Failure::OutOfFuel,
                     Some(Fault::Trapped(code)) => Failure::Trapped(code),
                 };
-                self.fail(position, &why, &mut report.failures);
+                self.fail(position, &reason, &mut report.failures);
             }
         }
         self.are_faults_unread = false;

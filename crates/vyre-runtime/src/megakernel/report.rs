@@ -54,7 +54,7 @@ pub struct Failed {
     /// The item as it was submitted.
     pub item: WorkItem,
     /// Reason of the failure.
-    pub why: Failure,
+    pub reason: Failure,
 }
 
 /// A word reported by an operation.

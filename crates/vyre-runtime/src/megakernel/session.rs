@@ -697,7 +697,7 @@ impl Session {
             let kernel = op.map_or_else(String::new, |op| op.name().into());
             Err(DriverError::Stopped { kernel, outcome })
         };
-        match &failed.why {
+        match &failed.reason {
             Failure::Refused => Err(op.and_then(|op| op.refusal.clone()).unwrap_or(DriverError::Cancelled)),
             Failure::Unfinished(outcome) if !was_cut_short => stopped(outcome.to_string()),
             Failure::Stuck { .. } if !was_cut_short => stopped("it was stuck when an item was replayed".into()),

@@ -406,8 +406,8 @@ impl Session {
                 Ok((bucket, operands)) => {
                     resolved.push(Resolved { item, position: position as u32, bucket, operands });
                 }
-                Err(why) => {
-                    self.fail(position as u32, &why, &mut report.failures);
+                Err(reason) => {
+                    self.fail(position as u32, &reason, &mut report.failures);
                     self.leave_out(position);
                 }
             }
