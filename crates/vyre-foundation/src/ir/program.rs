@@ -752,11 +752,7 @@ impl Program {
     }
 
     fn fix_uniform(&mut self, uniform: MemId, value: Literal) {
-        // A load from a narrow uniform gives the truncated value.
-        let element = self.memory[uniform].element;
-        let mut bytes = [0; 8];
-        element.write(value.bits, &mut bytes[..element.size()]);
-        let value = Literal { bits: element.read(&bytes[..element.size()]), ..value };
+        let value = self.memory[uniform].element.truncate(value);
         self.memory[uniform].default = Some(value);
         let literal = self.literal(value);
         let mut loaded = FxHashSet::default();

@@ -207,9 +207,14 @@ impl Element {
 
     /// Returns true if an element can represent a literal.
     pub fn holds(self, literal: Literal) -> bool {
+        literal.ty == self.value_type() && self.truncate(literal) == literal
+    }
+
+    /// Returns the value that a load gives after a store of `value`: the bits beyond the size of a narrow element are lost.
+    pub fn truncate(self, value: Literal) -> Literal {
         let mut bytes = [0; 8];
-        self.write(literal.bits, &mut bytes);
-        literal.ty == self.value_type() && self.read(&bytes) == literal.bits
+        self.write(value.bits, &mut bytes);
+        Literal { bits: self.read(&bytes), ..value }
     }
 
     /// Reads one element from its little-endian bytes as the bits of a value.

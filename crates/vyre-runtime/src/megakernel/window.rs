@@ -10,7 +10,7 @@ use vyre_driver::plan::barrier::Dependency;
 use vyre_foundation::ir::BufferId;
 use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::transform::embed;
-use vyre_foundation::transform::fuse::{self, Bound, ScalarId, Stage};
+use vyre_foundation::transform::fuse::{self, Bound, Stage};
 
 use super::kernel::{Body, Field, Slot};
 use super::op::Op;
@@ -264,13 +264,11 @@ fn fuse(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Option<(Body, usize)
         bound[stage].extend(memory.map(|memory| Bound { memory, buffer, elements: item.length(handle) }));
     });
     let mut stages: Vec<Stage<'_>> = Vec::new();
-    for (number, (&item, buffers)) in chain.iter().zip(bound).enumerate() {
+    for (&item, buffers) in chain.iter().zip(bound) {
         let body = &items[item].op(ops).body;
         let invocations = items[item].length(body.extent.handle);
         let groups = invocations.div_ceil(body.program.workgroup_size()[0]);
-        let scalars = body.slots.iter().filter(|(_, slot)| *slot == Slot::Param(0));
-        let scalars = scalars.map(|(object, _)| (*object, ScalarId(number as u32))).collect();
-        let next = Stage::new(&body.program, [groups, 1, 1], buffers, scalars);
+        let next = Stage::new(&body.program, [groups, 1, 1], buffers, []);
         let head = &items[chain[0]];
         if head.length(head.op(ops).body.extent.handle) != invocations || fuse::may_join(&stages, &next).is_err() {
             break;

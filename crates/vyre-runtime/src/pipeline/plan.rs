@@ -16,7 +16,7 @@ use vyre_driver::{Capabilities, Error as DriverError};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::entity::{Arena, SecondaryMap};
 use vyre_foundation::ir::pipeline::{Argument, Buffer, Role};
-use vyre_foundation::ir::{BufferId, Literal, MemId, Program, total_invocations};
+use vyre_foundation::ir::{BufferId, MemId, Program, total_invocations};
 use vyre_foundation::launch::{Arguments, Limits};
 use vyre_foundation::transform::fuse::{self, Fused};
 use vyre_foundation::validate::limits;
@@ -373,31 +373,21 @@ impl<'p> Sequence<'p> {
                 spans[used.buffer] = Some((first, position));
             }
         }
-        // Equal scalars share an id.
-        let mut scalars: FxHashMap<Literal, u32> = FxHashMap::default();
         let fusable = stages.iter().map(|stage| {
-            let (mut bound, mut given) = (Vec::new(), Vec::new());
+            let (mut bound, mut uniforms) = (Vec::new(), Vec::new());
             for (memory, argument) in stage.arguments.iter() {
                 match *argument {
                     Argument::Buffer(buffer) => {
                         bound.push(fuse::Bound { memory, buffer, elements: buffers[buffer].length });
                     }
-                    Argument::Scalar(literal) => {
-                        let next = scalars.len() as u32;
-                        given.push((memory, fuse::ScalarId(*scalars.entry(literal).or_insert(next))));
-                    }
+                    Argument::Scalar(literal) => uniforms.push((memory, literal)),
                 }
             }
-            fuse::Stage::new(&stage.program, stage.groups, bound, given)
+            fuse::Stage::new(&stage.program, stage.groups, bound, uniforms)
         });
         let fusable: Vec<fuse::Stage<'_>> = fusable.collect();
-        let trips = fusable.iter().zip(stages).map(|(fusable, stage)| {
-            fusable.max_trips(&|object| match stage.arguments.get(object)? {
-                Argument::Scalar(literal) => Some(*literal),
-                Argument::Buffer(_) => None,
-            })
-        });
-        Sequence { trips: trips.collect(), fusable, pipeline, stages, steps, buffers, spans }
+        let trips = fusable.iter().map(fuse::Stage::max_trips).collect();
+        Sequence { trips, fusable, pipeline, stages, steps, buffers, spans }
     }
 
     /// Returns an upper bound of the loop trips of all invocations of a stage.

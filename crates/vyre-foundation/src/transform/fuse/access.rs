@@ -66,9 +66,9 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) fn of(program: &Program, counts: Counts, bound: &[Bound]) -> Facts {
+    pub(super) fn of(program: &Program, counts: Counts, bound: &[Bound], uniforms: &Uniforms) -> Facts {
         let mut facts = Facts { types: AccessTypes::of(program), ..Facts::default() };
-        let mut walk = Walk::new(program, counts, bound, &|_| None);
+        let mut walk = Walk::new(program, counts, bound, uniforms);
         walk.block(program.body(), 0, false, &mut facts);
         facts.returns = facts.returns.saturating_sub(1);
         facts
@@ -77,33 +77,33 @@ impl Facts {
 
 /// Upper bound of the iterations of all loops of one invocation, or `None` if a loop has no known bound. An iteration
 /// that only breaks counts too, since it consumes fuel.
-pub(super) fn max_trips(program: &Program, counts: Counts, bound: &[Bound], scalars: Scalars<'_>) -> Option<u64> {
+pub(super) fn max_trips(program: &Program, counts: Counts, bound: &[Bound], uniforms: &Uniforms) -> Option<u64> {
     let mut has_loops = false;
     program.walk(|id, _| has_loops |= program.inst(id).op == Control::Loop);
     if !has_loops {
         return Some(0);
     }
-    let mut walk = Walk::new(program, counts, bound, scalars);
+    let mut walk = Walk::new(program, counts, bound, uniforms);
     walk.block(program.body(), 0, false, &mut Facts::default());
     walk.trips_of_block(program.body())
 }
 
-/// Value of a uniform, if it is known.
-pub(super) type Scalars<'a> = &'a dyn Fn(MemId) -> Option<Literal>;
+/// Values that loads of known uniforms give.
+pub(super) type Uniforms = FxHashMap<MemId, Literal>;
 
 struct Walk<'p> {
     program: &'p Program,
     counts: Counts,
     bound: &'p [Bound],
-    scalars: Scalars<'p>,
+    uniforms: &'p Uniforms,
     ranges: Ranges,
     forms: SecondaryMap<ValueId, AffineForm>,
 }
 
 impl<'p> Walk<'p> {
-    fn new(program: &'p Program, counts: Counts, bound: &'p [Bound], scalars: Scalars<'p>) -> Walk<'p> {
+    fn new(program: &'p Program, counts: Counts, bound: &'p [Bound], uniforms: &'p Uniforms) -> Walk<'p> {
         let forms = SecondaryMap::with_capacity(program.values().len(), AffineForm::ANYTHING);
-        let mut walk = Walk { program, counts, bound, scalars, ranges: Ranges::of(program), forms };
+        let mut walk = Walk { program, counts, bound, uniforms, ranges: Ranges::of(program), forms };
         for (value, definition) in program.values().iter() {
             walk.forms[value] = match (definition.ty, program.known(value)) {
                 (Type::U32 | Type::I32, Some(literal)) => AffineForm::within(literal.bits as i64, literal.bits as i64),
@@ -230,7 +230,7 @@ impl<'p> Walk<'p> {
                 Some(bound) => number(bound.elements),
                 None => self.range(result),
             },
-            Op::Load(at) if let Some(literal) = (self.scalars)(at.memory) => {
+            Op::Load(at) if let Some(literal) = self.uniforms.get(&at.memory) => {
                 AffineForm::within(literal.bits as i64, literal.bits as i64)
             }
             Op::Pure(Pure::Add) => of(0).plus(of(1)),

@@ -4,13 +4,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::{emit, lower_early_returns};
 use super::access::{StageAccess, position};
-use super::{Bound, Footprint, ScalarId, Stage};
+use super::{Bound, Footprint, Stage};
 use crate::analysis::AffineForm;
 use crate::ir::clone::{Cloner, Map};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{
-    Access, Axis, Barrier, BlockId, BufferId, Control, Element, InstId, MemId, Memory, Op, PerGroup, PerInvocation,
-    Program, Pure, ResultTypes, Space, Span, Terminator, Type, ValueId, total_invocations,
+    Access, Axis, Barrier, BlockId, BufferId, Control, Def, Element, InstId, MemId, Memory, Op, PerGroup,
+    PerInvocation, Program, Pure, ResultTypes, Space, Span, Terminator, Type, ValueId, total_invocations,
 };
 use crate::optimizer::fold_oob_accesses;
 use crate::text::is_name;
@@ -191,22 +191,12 @@ impl Fusion<'_> {
 
     /// Declares the other objects.
     fn place_others(&mut self) {
-        let mut scalars: FxHashMap<(ScalarId, Element), MemId> = FxHashMap::default();
         for (at, stage) in self.stages.iter().enumerate() {
             for (id, memory) in stage.program.memories().iter() {
-                if stage.buffers.iter().any(|bound| bound.memory == id) {
-                    continue;
-                }
-                let scalar = stage.scalars.iter().find(|(object, _)| *object == id).map(|(_, scalar)| *scalar);
-                let key = scalar.filter(|_| memory.space == Space::Uniform).map(|scalar| (scalar, memory.element));
-                if let Some(&object) = key.and_then(|key| scalars.get(&key)) {
-                    self.homes[at][id] = Home::Object(object);
+                if stage.buffers.iter().any(|bound| bound.memory == id) || stage.uniforms.contains_key(&id) {
                     continue;
                 }
                 let object = self.declare(stage.program, memory.clone());
-                if let Some(key) = key {
-                    scalars.insert(key, object);
-                }
                 if !matches!(memory.space, Space::Workgroup | Space::Private) {
                     self.objects.push((object, at, id));
                 }
@@ -316,6 +306,14 @@ impl Map for Embedding<'_> {
                 let length = cloner.target.literal(bound.elements);
                 cloner.define(inst.results[0], length);
             }
+            (Op::Load(at), _) if let Some(&value) = self.stage.uniforms.get(&at.memory) => {
+                let literal = cloner.target.literal(value);
+                cloner.define(inst.results[0], literal);
+            }
+            (Op::Pure(Pure::Lt | Pure::Ge), _) if self.is_checked(cloner, &inst.operands) => {
+                let holds = cloner.target.literal(inst.op == Pure::Lt);
+                cloner.define(inst.results[0], holds);
+            }
             (_, Some(Home::Array(array, footprint))) => self.array(cloner, id, array, footprint, to),
             (_, Some(Home::Discarded)) => {}
             (Op::Barrier(Barrier::Storage), _)
@@ -350,6 +348,18 @@ fn is_in_workgroup(program: &Program, home: &Home) -> bool {
 }
 
 impl Embedding<'_> {
+    /// Returns true if the branch around the stages establishes `index < bound`.
+    fn is_checked(&self, cloner: &mut Cloner<'_>, operands: &[ValueId]) -> bool {
+        let Some(end) = self.end else { return false };
+        let (index, bound) = (cloner.value(operands[0]), cloner.value(operands[1]));
+        let is_index = match cloner.target.def(index) {
+            Def::Result(inst, _) => cloner.target.inst(inst).op == PerInvocation::GlobalIndex,
+            Def::Param(..) | Def::Literal(_) | Def::Constant(_) => false,
+        };
+        let bound = cloner.target.known(bound).and_then(|bound| bound.value::<u32>());
+        is_index && bound.is_some_and(|bound| bound >= end)
+    }
+
     fn bound(&self, memory: MemId) -> Option<Bound> {
         self.stage.buffers.iter().copied().find(|bound| bound.memory == memory)
     }

@@ -19,11 +19,7 @@ use crate::Validated;
 use crate::analysis::{AffineForm, Counts, exclusive_range};
 use crate::ir::{BufferId, Literal, MemId, Program, Space};
 use crate::validate::{self, limits};
-use access::{Facts, StageAccess};
-
-/// Identifies the value of a uniform by a number chosen by the caller: equal numbers mean equal values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ScalarId(pub u32);
+use access::{Facts, StageAccess, Uniforms};
 
 /// Binding of a storage object to a whole buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,27 +38,29 @@ pub struct Stage<'a> {
     program: &'a Validated<Program>,
     groups: [u32; 3],
     buffers: Vec<Bound>,
-    scalars: Vec<(MemId, ScalarId)>,
+    uniforms: Uniforms,
     facts: Facts,
 }
 
 impl<'a> Stage<'a> {
-    /// Creates the stage of a program launched with `groups` workgroups. `buffers` binds each storage object; `scalars`
-    /// identifies the uniforms whose values may be shared with other stages.
+    /// Creates the stage of a program launched with `groups` workgroups. `buffers` binds each storage object; `uniforms`
+    /// gives the uniforms with known values, for which the fused program is specialized.
     pub fn new(
         program: &'a Validated<Program>,
         groups: [u32; 3],
         buffers: Vec<Bound>,
-        scalars: Vec<(MemId, ScalarId)>,
+        uniforms: impl IntoIterator<Item = (MemId, Literal)>,
     ) -> Stage<'a> {
-        let facts = Facts::of(program, counts(program, groups), &buffers);
-        Stage { program, groups, buffers, scalars, facts }
+        let loaded = |(memory, value)| (memory, program.memory(memory).element.truncate(value));
+        let uniforms = uniforms.into_iter().map(loaded).collect();
+        let facts = Facts::of(program, counts(program, groups), &buffers, &uniforms);
+        Stage { program, groups, buffers, uniforms, facts }
     }
 
     /// Upper bound of the loop iterations that an invocation of the stage takes in a fused program, or `None` if a loop
-    /// has no known bound for the grid, the lengths and these uniforms.
-    pub fn max_trips(&self, scalars: &dyn Fn(MemId) -> Option<Literal>) -> Option<u64> {
-        let trips = access::max_trips(self.program, self.counts(), &self.buffers, scalars)?;
+    /// has no known bound for the grid, the lengths and the known uniforms.
+    pub fn max_trips(&self) -> Option<u64> {
+        let trips = access::max_trips(self.program, self.counts(), &self.buffers, &self.uniforms)?;
         // An early `return` may become a loop that executes once.
         Some(trips.saturating_add(self.facts.returns as u64))
     }
