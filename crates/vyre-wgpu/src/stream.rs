@@ -40,7 +40,7 @@ const MAX_HELD: usize = 64;
 const SLICE: Duration = Duration::from_millis(50);
 /// Size of the parameter and report buffers of flights.
 const ARENA: u64 = 1 << 20;
-/// Most timed passes of a flight. With more, the duration of the whole flight is precise enough.
+/// Most steps of a flight with timestamps. With more, the duration of the whole flight is precise enough.
 const MAX_TIMED: usize = 64;
 /// Most passes of a flight.
 const MAX_PASSES: u32 = 64;

@@ -1,7 +1,7 @@
 //! Code sinking into slow paths, and live range splitting at their edges.
 //!
-//! Lowering computes values in program order. Masks and indices of single lanes are used by slow paths only if all
-//! lanes agree: [`sink_to_slow_path`] moves such computations to the first cold block on the way to their users.
+//! Lowering computes values in program order. If all lanes agree, masks and indices of single lanes are used only by
+//! slow paths: [`sink_to_slow_path`] moves such computations to the first cold block on the way to their users.
 //!
 //! Slow paths have a high register pressure. A value that is live in one and in a loop of the fast path would be
 //! spilled in both, because the allocator first tries one register for a whole live range: [`split_cold_ranges`] copies
