@@ -20,7 +20,7 @@ impl Folder {
         folder
     }
 
-    /// A path through so many nodes, written so many seconds after 1970.
+    /// Writes a path graph of `nodes` nodes, modified `seconds` after 1970.
     fn write_list(&self, nodes: u32, seconds: u64) {
         let lines: String = (1..nodes).map(|node| format!("{} {node} 0.5\n", node - 1)).collect();
         fs::write(self.0.join("path.el"), lines).expect("a file can be written");

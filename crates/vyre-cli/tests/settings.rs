@@ -99,7 +99,7 @@ fn cache_paths_are_relative_to_the_settings_file() {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(folder.join("kept/programs").is_dir() && !folder.join("cache").exists());
 
-    // What is kept is listed, checked and deleted.
+    // The cache is listed, verified and cleared.
     let cache = |arguments: &[&str]| {
         let output = vyre(&inner, &[], &[&["cache"], arguments].concat());
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())

@@ -1,10 +1,10 @@
 "use strict";
-// Draws the data of the page. Lists have only the rows that can be seen, so that large programs stay quick.
+// Renders the data of the page. Lists are virtualized: only visible rows exist, so that large programs render quickly.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (selector) => document.querySelector(selector);
 
-// Elements and figures.
+// Elements and number formats.
 
 function el(tag, properties, ...children) {
     const svg = ["svg", "path", "rect", "line", "circle", "text", "g", "title"].includes(tag);
@@ -46,13 +46,13 @@ function share(before, after) {
 }
 
 const percent = (part) => `${(part * 100).toFixed(part < 0.1 ? 1 : 0)} %`;
-/// A reason without the answer in front of it: `no: it has …`.
+/// Strips the decision from a reason: `no: …`, `selected: …`.
 const reason = (why) => why.replace(/^(yes|no|selected|not selected|fused|not fused): /, "");
 const words = (name) => name.replaceAll("_", " ");
 const color = (index) => `var(--c${index % 8})`;
 const swatch = (index) => el("span", { class: "swatch", style: `background:${color(index)}` });
 
-/// A color for each name, in the order in which they are met.
+/// Assigns colors to names in the order of first use.
 function colors() {
     const known = new Map();
     return (name) => {
@@ -86,7 +86,7 @@ function tabs(names, select) {
     return { node: el("div", { class: "tabs" }, buttons), turn };
 }
 
-/// A list of any length. `row` makes the element of an index.
+/// A virtualized list. `row` makes the element of an index.
 class List {
     constructor(kind, height, row) {
         this.height = height;
@@ -118,7 +118,7 @@ class List {
         this.inner.replaceChildren(...rows);
     }
 
-    /// Scrolls to a row that is not in sight.
+    /// Scrolls a row into view.
     reveal(index, part = 3) {
         const { scrollTop: top, clientHeight: height } = this.node;
         const at = index * this.height;
@@ -127,7 +127,7 @@ class List {
     }
 }
 
-/// Rows that a table shows before its end is scrolled to.
+/// Rows per page of a table; scrolling to its end appends a page.
 const PAGE_OF_ROWS = 400;
 
 /// A table with columns [name, cell of a row and its index, kind]: "number" unless it is "text", "wrapped" (text of any length) or "bar".
@@ -153,7 +153,7 @@ const share_bar = (part) => [el("span", { class: "share", style: `width:${(part 
 
 // Charts.
 
-/// A picture that is drawn again for each width, from `least` on. `draw` returns the height and the elements.
+/// A chart redrawn for each width of at least `least`. `draw` returns height and elements.
 function chart(least, draw) {
     const svg = el("svg", { role: "img" });
     const box = el("div", { class: "chart" }, svg);
@@ -170,7 +170,7 @@ function chart(least, draw) {
     return box;
 }
 
-/// Round values from 0 to the first that is not below `most`, about four of them; `base` is the base of the units.
+/// About four round tick values from 0 to at least `most`; `base` is the base of the units.
 function ticks(most, base = 10) {
     const raw = Math.max(most, 1e-9) / 4;
     const power = base ** Math.floor(Math.log(raw) / Math.log(base));
@@ -179,7 +179,7 @@ function ticks(most, base = 10) {
     return Array.from({ length: Math.ceil((most / step) * 0.999) + 1 }, (_, index) => index * step);
 }
 
-/// The unit in which a time is written, and its nanoseconds.
+/// Unit of a time, and its nanoseconds.
 function time_unit(ns) {
     return [["ns", 1], ["µs", 1e3], ["ms", 1e6], ["s", 1e9]].findLast(([, unit]) => ns >= unit) || ["ns", 1];
 }
@@ -196,7 +196,7 @@ function y_axis(name, places, from, until) {
 }
 
 const pen = document.createElement("canvas").getContext("2d");
-/// Width of a text in pictures.
+/// Width of a text in charts.
 function text_width(text, weight = 400) {
     pen.font = `${weight} 12px ${getComputedStyle(document.documentElement).getPropertyValue("--sans")}`;
     return pen.measureText(text).width;
@@ -226,7 +226,7 @@ function highlighted(text) {
     return parts;
 }
 
-/// Lines of code: [text, kind ("", "added" or "removed"), line number, place in the source].
+/// Lines of code: [text, kind ("", "added" or "removed"), line number, source line].
 class Code {
     constructor(on_place) {
         this.lines = [];
@@ -258,7 +258,7 @@ class Code {
 
 const plain = (text) => text.replace(/\n$/, "").split("\n").map((line, index) => [line, "", index + 1, index + 1]);
 
-// A line that goes along the steps, with a mark at the one that is shown.
+// A line plot over the steps, with a mark at the current step.
 
 class Plot {
     constructor(name, values, select) {
@@ -306,16 +306,16 @@ class Plot {
     }
 }
 
-// A program, pass by pass.
+// View of a program after each pass.
 
-/// The texts of a program after each step, as numbers of lines, and what each step changed.
+/// Texts of a program after each step, as line numbers, with the hunks of each step.
 function texts(program) {
     const all = [];
     let now = [];
     for (const step of program.steps) {
         if (step.change) {
             const next = now.slice();
-            // From the end, so that what comes before stays where it is.
+            // From the end, so that earlier positions stay valid.
             for (const [at, removed, added] of step.change.toReversed()) next.splice(at, removed, ...added);
             now = next;
         }
@@ -401,7 +401,7 @@ class Program {
         this.reveal();
     }
 
-    /// A pass, whether it was selected, and why.
+    /// A pass with its selection and reason.
     pass({ pass, selected, why, changes, refusals }) {
         const figure = changes ? plural(changes, "change") : refusals ? "refused" : selected ? "no change" : "";
         return el("div", { class: `pass ${selected ? "selected" : ""}` },
@@ -443,7 +443,7 @@ class Program {
         if (this.shown === 0) this.draw_code(true);
     }
 
-    /// The next step that changed something, or the one before.
+    /// Goes to the next or previous step with changes.
     jump(direction) {
         const { steps } = this.program;
         let at = this.step + direction;
@@ -458,9 +458,9 @@ class Program {
         const why = this.why.get(step.pass);
         const chips = [];
         const chip = (name, from, to) => {
-            // Before the first pass, all measures are introduced.
+            // The first step shows all measures.
             if (from === to && name !== "cost" && (this.step > 0 || !to)) return;
-            // Growth of other measures is often the purpose of a pass: unrolling multiplies instructions to save trips.
+            // Growth of other measures can be intended: unrolling adds instructions to save trips.
             const trend = to < from ? "down" : to > from && name === "cost" ? "up" : "";
             const text = from === to ? count(to) : `${count(from)} → ${count(to)}`;
             chips.push(el("span", {}, `${words(name)} `, el("b", { class: trend }, text + share(from, to)),
@@ -489,7 +489,7 @@ class Program {
     draw_code(reveal) {
         const { steps, lines, places, emitted } = this.program;
         if (this.shown > 0) {
-            this.code_title.textContent = "of the optimized program";
+            this.code_title.textContent = "emitted from the optimized program";
             this.code.show(plain(emitted[this.shown - 1].text).map(([text, kind, number]) => [text, kind, number, 0]));
             return;
         }
@@ -516,12 +516,12 @@ class Program {
         this.code_title.textContent = this.step > 0 ? `after ${step.pass}   +${added} −${removed} lines` : "as written";
         this.code.show(shown);
         if (reveal && first >= 0) this.code.list.reveal(first);
-        // The source follows, to what the first change was made from.
+        // Scrolls the source to the line of the first change.
         const changed = shown.find(([, kind, , place]) => kind && place);
         if (reveal) this.link(changed ? changed[3] : 0, false);
     }
 
-    /// Marks a line of the source, and what was made of it.
+    /// Marks a source line and its IR lines.
     link(place, from_source) {
         this.source.link(place, !from_source);
         this.code.link(place, from_source);
@@ -542,9 +542,9 @@ class Program {
     }
 }
 
-// A pipeline: what is launched, before and after fusion, and the memory that it takes.
+// View of a pipeline: launches before and after fusion, decisions, and memory.
 
-/// Boxes in levels, with lines between them: levels are columns where these fit, and rows otherwise.
+/// A layered graph: levels are columns if they fit, and rows otherwise.
 function diagram(levels, edges) {
     const gap = 34;
     const wide = (box) => Math.max(70, text_width(box.name, 600), ...box.lines.map((line) => text_width(line))) + 28;
@@ -590,7 +590,7 @@ function diagram(levels, edges) {
     });
 }
 
-/// The launches of a pipeline; each is some dispatches, in a column of its group.
+/// Graph of launches and buffers, by barrier group.
 function launch_graph(pipeline, launches) {
     const buffers = new Map(pipeline.buffers.map((buffer) => [buffer.name, buffer]));
     const dropped = new Set(launches.flatMap((launch) => launch.dropped));
@@ -624,7 +624,7 @@ function launch_graph(pipeline, launches) {
 
 function pipeline_view(pipeline) {
     const { dispatches, memory, groups, launched } = pipeline;
-    // Before fusion, each dispatch is a launch, after all whose results it uses.
+    // Before fusion, each dispatch is a launch one level after its dependencies.
     const level = new Map();
     const writer = new Map();
     const alone = [...dispatches].sort((a, b) => a.dispatch - b.dispatch).map((dispatch) => {
@@ -639,19 +639,19 @@ function pipeline_view(pipeline) {
         card("barriers", count(groups.length - 1), `between ${plural(groups.length, "group")} of launches`),
         card("buffers saved by fusion", bytes(pipeline.avoided_bytes), "never allocated"),
         card("peak memory", bytes(memory.peak_bytes), budget),
-        card("without sharing", bytes(memory.unshared_bytes), "every buffer in memory of its own"));
+        card("without sharing", bytes(memory.unshared_bytes), "without memory sharing between buffers"));
     return el("div", { class: "view flow" }, el("div", { class: "column grow" },
         cards,
         el("div", { class: "diagrams" },
-            panel(["Before fusion", el("span", { class: "soft" }, "a launch for each dispatch")], "none", launch_graph(pipeline, alone)),
+            panel(["Before fusion", el("span", { class: "soft" }, "one launch per dispatch")], "none", launch_graph(pipeline, alone)),
             panel(["After fusion", el("span", { class: "soft" }, plural(launched.length, "launch", "launches"))], "none", launch_graph(pipeline, launched))),
-        panel(["Fusion decisions", el("span", { class: "soft" }, "for each dispatch and the launch before it")], "none", join_table(pipeline)),
+        panel(["Fusion decisions", el("span", { class: "soft" }, "each dispatch and the previous launch")], "none", join_table(pipeline)),
         panel(["Memory over time", el("span", { class: "legend" },
-            el("span", {}, swatch(0), "buffers of the caller"), el("span", {}, swatch(1), "transient buffers"))],
+            el("span", {}, swatch(0), "bound buffers"), el("span", {}, swatch(1), "transient buffers"))],
         "none", memory_plot(pipeline))));
 }
 
-/// Both sides of each decision about fusion, the buffers that they share with their hazards, and the reason.
+/// Fusion decisions: both launches, shared buffers with hazards, reason.
 function join_table({ dispatches, launched }) {
     const joins = dispatches.slice(1).map((next, index) => {
         let first = index;
@@ -712,7 +712,7 @@ function memory_plot({ groups, memory }) {
     });
 }
 
-// A run over a graph: the steps and why they were made that way.
+// View of a graph run: steps with topology and reason.
 
 function graph_view(graph) {
     const { iterations } = graph;
@@ -754,7 +754,7 @@ function graph_view(graph) {
         steps || note("The algorithm has no steps over a frontier.")));
 }
 
-/// Bars of the execution time of each step, and a line of the edges of its frontier.
+/// Bar chart of step times, with a line for the edges of the frontier.
 function step_chart({ iterations, edges }, execution, of) {
     return chart(150 + iterations.length * 10, (width) => {
         const [top, bottom, left, right] = [28, 216, 56, width - 62];
@@ -762,7 +762,7 @@ function step_chart({ iterations, edges }, execution, of) {
         const [unit, ns] = time_unit(slowest);
         const marks = ticks(slowest / ns);
         const y = (value) => bottom - (value / ns / marks.at(-1)) * (bottom - top);
-        // Edges are on the right axis, by powers of ten.
+        // Edges on the right axis, logarithmic.
         const powers = Math.max(1, Math.ceil(Math.log10(Math.max(2, edges))));
         const log = (value) => bottom - (Math.log10(Math.max(1, value)) / powers) * (bottom - top);
         const step = (right - left) / iterations.length;
@@ -791,7 +791,7 @@ function step_chart({ iterations, edges }, execution, of) {
 
 const superscript = (number) => String(number).replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
 
-// A queue of work items that was drained twice: first while its kernels were compiled, and then with all of them.
+// View of a megakernel: two drains of the same items, before and after compilation of kernels.
 
 function megakernel_view(run, slices, drains) {
     const drain = (slice) => drains.filter((drain) => drain.ts <= slice.ts).length;
@@ -802,7 +802,7 @@ function megakernel_view(run, slices, drains) {
     const sorted = [...run.kernels].sort((a, b) => b.time_ns - a.time_ns);
     const sum = (kernels, name) => kernels.reduce((sum, kernel) => sum + kernel[name], 0);
     const all = sum(sorted, "time_ns") || 1;
-    // Those that take least are one row.
+    // Kernels with the least time share a row.
     const [kernels, rest] = sorted.length > 10 ? [sorted.slice(0, 9), sorted.slice(9)] : [sorted, []];
     if (rest.length) {
         const [units, launches, time_ns] = ["units", "launches", "time_ns"].map((name) => sum(rest, name));
@@ -859,13 +859,13 @@ function megakernel_view(run, slices, drains) {
             note("slice: items that are planned and launched together. unit: an item, or a fused window of items."))));
 }
 
-/// A number with three digits and a suffix.
+/// Number with three digits and an SI suffix.
 function short(number) {
     const [unit, suffix] = [[1e9, " G"], [1e6, " M"], [1e3, " k"], [1, ""]].find(([unit]) => number >= unit) || [1, ""];
     return `${+(number / unit).toPrecision(3)}${suffix}`;
 }
 
-/// Bars of the throughput of each slice.
+/// Bar chart of the throughput of each slice.
 function slice_chart(slices, drain, per_second) {
     if (!slices.length) return note("No slices were recorded.");
     return chart(120 + slices.length * 3, (width) => {
@@ -888,7 +888,7 @@ function slice_chart(slices, drain, per_second) {
     });
 }
 
-/// Bars of the percentiles of the latency.
+/// Bar chart of latency percentiles.
 function latency_chart(percentiles) {
     return chart(240, (width) => {
         const [top, left, bar] = [6, 44, 38];
@@ -940,11 +940,11 @@ class Timeline {
         this.listen();
     }
 
-    /// What contains others stands in a row above theirs.
+    /// Places nested events in rows below their parents.
     static rows(events) {
         const [open, rows] = [[], []];
         for (const event of events.sort((a, b) => a.ts - b.ts || b.dur - a.dur)) {
-            // What begins when another ends is not inside it, however times were rounded.
+            // Tolerates rounding: an event that starts at the end of another is not nested.
             while (open.length && open.at(-1) <= event.ts + 1e-3) open.pop();
             (rows[open.length] ||= []).push(event);
             open.push(event.ts + event.dur);
@@ -970,7 +970,7 @@ class Timeline {
         this.left = Math.min(230, width / 3, 24 + Math.max(0, ...this.tracks.map((track) => text_width(track.name))));
         const x = (ts) => this.left + ((ts - this.from) / (this.until - this.from)) * (width - this.left);
 
-        // Times, at round distances.
+        // Time axis with round ticks.
         const raw = ((this.until - this.from) / (width - this.left)) * 110;
         const power = 10 ** Math.floor(Math.log10(raw));
         const every = [1, 2, 5, 10].map((factor) => factor * power).find((distance) => distance >= raw);
@@ -988,7 +988,7 @@ class Timeline {
             context.fillStyle = paint("--soft");
             context.fillText(track.name, 14, top + 9, this.left - 20);
             for (const row of track.rows) {
-                // The first that may be seen: events of a row do not overlap.
+                // Binary search for the first visible event; events of a row are disjoint.
                 let [low, high] = [0, row.length];
                 while (low < high) {
                     const middle = (low + high) >> 1;
@@ -1000,7 +1000,7 @@ class Timeline {
                     const event = row[index];
                     const from = Math.max(this.left, x(event.ts));
                     const until = Math.min(width, Math.max(x(event.ts + event.dur), from + 1));
-                    // What would be painted over the same pixel is left out.
+                    // Skips events within an already painted pixel.
                     if (until - drawn < 0.7) continue;
                     drawn = until;
                     context.fillStyle = fills[this.of(event.name) % 8];
@@ -1024,7 +1024,7 @@ class Timeline {
         }
     }
 
-    /// Shows another part; what is asked for stays within the whole.
+    /// Pans and zooms, clamped to the recorded time.
     move(from, until) {
         const span = Math.min(this.end, Math.max(0.01, until - from));
         this.from = Math.max(0, Math.min(from, this.end - span));
@@ -1084,7 +1084,7 @@ class Timeline {
     }
 }
 
-// The page: a view for each thing that there is to see.
+// Page: one view per subject.
 
 const views = [];
 if (data.pipeline) views.push({ name: "Launches", node: pipeline_view(data.pipeline) });
@@ -1097,7 +1097,7 @@ if (data.megakernel) {
 for (const program of data.programs || []) views.push(Object.assign(new Program(program), { name: program.name }));
 if (data.timeline) views.push(Object.assign(new Timeline(data.timeline), { name: "Timeline" }));
 
-// Many programs are chosen from a list.
+// More than four programs are selected by a list.
 const listed = views.filter((view) => view instanceof Program);
 const choice = listed.length > 4 && el("select", { onchange: () => turn(listed[choice.value]) },
     el("option", { value: "", disabled: true }, `${listed.length} kernels`),
