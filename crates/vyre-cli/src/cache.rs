@@ -73,10 +73,10 @@ impl Kind {
 
     /// Files of this kind in the cache folder, including unfinished ones. Files with other names are ignored.
     fn files(self, folder: &Path) -> Vec<PathBuf> {
-        let place = folder.join(self.name());
+        let path = folder.join(self.name());
         match self {
             Kind::Programs | Kind::Graphs => {
-                let listed = fs::read_dir(place).into_iter().flatten().flatten();
+                let listed = fs::read_dir(path).into_iter().flatten().flatten();
                 let is_ours = |path: &PathBuf| {
                     let extension = path.extension().and_then(|extension| extension.to_str());
                     path.is_file()
@@ -86,7 +86,7 @@ impl Kind {
                 files.sort();
                 files
             }
-            Kind::Hints | Kind::Throughput => Vec::from_iter(Some(place).filter(|place| place.is_file())),
+            Kind::Hints | Kind::Throughput => Vec::from_iter(Some(path).filter(|path| path.is_file())),
         }
     }
 

@@ -138,13 +138,13 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
         let findings: Vec<Value> = findings
             .iter()
             .map(|finding| {
-                let place = source.place(finding.span);
+                let location = source.location(finding.span);
                 json!({
                     "code": finding.fault.code(),
                     "warning": finding.fault.is_warning(),
                     "message": finding.fault.to_string(),
-                    "line": place.as_ref().map(|place| place.line),
-                    "column": place.as_ref().map(|place| place.column),
+                    "line": location.as_ref().map(|location| location.line),
+                    "column": location.as_ref().map(|location| location.column),
                     "help": finding.fault.help(),
                 })
             })

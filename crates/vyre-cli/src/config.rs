@@ -178,7 +178,7 @@ fn find() -> Option<PathBuf> {
 fn read_file(path: &Path) -> Result<Source, Error> {
     const MAX_BYTES: u64 = 1 << 20;
     let file = path.display().to_string();
-    let unusable = |reason: &str| Error::Config { place: None, reason: format!("`{file}` {reason}") };
+    let unusable = |reason: &str| Error::Config { location: None, reason: format!("`{file}` {reason}") };
     let unreadable = |error| Error::Read { path: path.into(), error };
     // Reading a pipe would block.
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
@@ -225,7 +225,7 @@ impl Origins<'_> {
         if let Some(reason) = &wrong {
             self.problems.push(misconfigured(source, *span, format!("`{name}`: {reason}")));
         }
-        let origin = source.place(*span).map(|place| format!("{}:{}", place.file, place.line));
+        let origin = source.location(*span).map(|location| format!("{}:{}", location.file, location.line));
         Setting { value, origin, wrong }
     }
 }
@@ -238,7 +238,7 @@ fn split<T, E>(result: Result<T, E>) -> (Option<T>, Option<E>) {
 }
 
 fn misconfigured(source: &Source, span: Span, reason: String) -> Error {
-    Error::Config { place: source.place(span), reason }
+    Error::Config { location: source.location(span), reason }
 }
 
 /// Valid keys and values of a file, with their spans.

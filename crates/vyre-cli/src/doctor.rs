@@ -83,8 +83,9 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     works &= chosen.fine && settings.problems.is_empty();
     findings.extend([chosen, kept(&settings)]);
     for error in &settings.problems {
-        let place = error.place().map(|place| format!("{}:{}: ", place.file, place.line)).unwrap_or_default();
-        findings.push(Finding::wrong("settings", format!("{place}{error}"), error.help()));
+        let location =
+            error.location().map(|location| format!("{}:{}: ", location.file, location.line)).unwrap_or_default();
+        findings.push(Finding::wrong("settings", format!("{location}{error}"), error.help()));
     }
     for misspelt in misspelt_variables() {
         findings.push(Finding::wrong("settings", misspelt, "`vyre config` lists the settings"));

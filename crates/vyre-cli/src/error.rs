@@ -14,7 +14,7 @@ use vyre_foundation::run_line::BadWord;
 
 use crate::compare::Difference;
 use crate::config::BadValue;
-use crate::source::{Place, Source};
+use crate::source::{Location, Source};
 use crate::{devices, terminal};
 
 /// Code and exit code of failed allocations that abort the process.
@@ -156,14 +156,14 @@ error_table! {
     C022 SubgroupSize { device: &'static str, given: u32 } ("`{device}` does not run with subgroups of {given} lanes"),
     help "`--device reference` accepts any power of two up to 128; other devices have a fixed subgroup size";
 
-    C023 Trapped { code: u32, invocation: u32, count: u64, place: Option<Place> }
+    C023 Trapped { code: u32, invocation: u32, count: u64, location: Option<Location> }
     ("trap {code} in invocation {invocation}, {}", first_of(*count)),
     help "the kernel defines this code: check the condition that leads to this `trap`; no result was written", exit 1;
 
-    C024 OutOfFuel { fuel: u64, place: Option<Place> } ("the kernel ran out of fuel after {fuel} loop trips"),
+    C024 OutOfFuel { fuel: u64, location: Option<Location> } ("the kernel ran out of fuel after {fuel} loop trips"),
     help "check that the loop ends, or raise the limit with --fuel N; no result was written", exit 5;
 
-    C025 TimedOut { timeout: Duration, place: Option<Place> } ("the kernel did not end within {timeout:?}"),
+    C025 TimedOut { timeout: Duration, location: Option<Location> } ("the kernel did not end within {timeout:?}"),
     help "check that the kernel ends, or raise the limit with --timeout SECONDS; no result was written", exit 5;
 
     C027 NotABinding { text: String, reason: String } ("`{text}`: {reason}"),
@@ -196,7 +196,7 @@ error_table! {
     C034 Scale { text: String } ("`{text}` is not a scale: scales are integers from 0 to 30"),
     help "write kron:18 or urand:18 for a random graph of 2^18 nodes";
 
-    C035 Config { place: Option<Place>, reason: String } ("{reason}"), help SETTINGS;
+    C035 Config { location: Option<Location>, reason: String } ("{reason}"), help SETTINGS;
 
     C036 Variable { variable: String, text: String, reason: BadValue } ("{variable} is `{text}`: {reason}"), help SETTINGS;
 
@@ -227,7 +227,7 @@ error_table! {
     C042 NotSettled { iterations: u32, change: f64 } ("pagerank did not converge: ranks changed by {change:.1e} in the last of {iterations} iterations"),
     help "raise --iterations or --tolerance", exit 1;
 
-    C043 TooManyTrips { trips: u64, place: Option<Place> }
+    C043 TooManyTrips { trips: u64, location: Option<Location> }
     ("the kernel takes more than the {trips} loop trips per invocation that the device allows"),
     help "check that the loop ends; if it does, use another device, such as --device cpu, or more invocations; no result was written", exit 5;
 
@@ -351,7 +351,7 @@ impl Error {
             return errors.iter().map(Error::text).collect();
         }
         let mut text = format!("error[{}]: {self}\n", self.code());
-        if let Some(Place { file, line, column, excerpt }) = self.place() {
+        if let Some(Location { file, line, column, excerpt }) = self.location() {
             let _ = writeln!(text, "  --> {file}:{line}:{column}\n  |   {excerpt}");
         }
         if let Error::Differs { difference, .. } = self.inner() {
@@ -368,12 +368,12 @@ impl Error {
 
     /// JSON objects for `--json`: one per error.
     pub(crate) fn objects(&self) -> Vec<Value> {
-        let object = |code: &str, message: String, place: Option<&Place>, help: String| {
+        let object = |code: &str, message: String, location: Option<&Location>, help: String| {
             json!({
                 "code": code,
                 "message": message,
-                "line": place.map(|place| place.line),
-                "column": place.map(|place| place.column),
+                "line": location.map(|location| location.line),
+                "column": location.map(|location| location.column),
                 "help": help,
             })
         };
@@ -381,7 +381,7 @@ impl Error {
             return errors.iter().flat_map(Error::objects).collect();
         }
         let Error::Faults { faults } = self else {
-            let mut object = object(self.code(), self.to_string(), self.place(), self.help());
+            let mut object = object(self.code(), self.to_string(), self.location(), self.help());
             if let Error::Differs { difference, .. } = self.inner() {
                 object["difference"] = difference.object();
             }
@@ -395,9 +395,9 @@ impl Error {
             return vec![object];
         };
         let diagnostics = faults.diagnostics.iter().map(|diagnostic| {
-            let place = faults.source.place(diagnostic.span);
+            let location = faults.source.location(diagnostic.span);
             let fault = &diagnostic.fault;
-            object(fault.code(), fault.to_string(), place.as_ref(), fault.help())
+            object(fault.code(), fault.to_string(), location.as_ref(), fault.help())
         });
         diagnostics.collect()
     }
@@ -410,13 +410,13 @@ impl Error {
         }
     }
 
-    pub(crate) fn place(&self) -> Option<&Place> {
+    pub(crate) fn location(&self) -> Option<&Location> {
         match self {
-            Error::Trapped { place, .. }
-            | Error::OutOfFuel { place, .. }
-            | Error::TooManyTrips { place, .. }
-            | Error::TimedOut { place, .. }
-            | Error::Config { place, .. } => place.as_ref(),
+            Error::Trapped { location, .. }
+            | Error::OutOfFuel { location, .. }
+            | Error::TooManyTrips { location, .. }
+            | Error::TimedOut { location, .. }
+            | Error::Config { location, .. } => location.as_ref(),
             _ => None,
         }
     }

@@ -61,7 +61,7 @@ impl<'p> Outputs<'p> {
             let length = (bytes / memory.element.size()) as u64;
             let encoding = Encoding::plan(format, name, memory.element, length, launched)?;
             let target = Target::find(path)?;
-            if outputs.files.iter().any(|output| output.target.place == target.place) {
+            if outputs.files.iter().any(|output| output.target.canonical == target.canonical) {
                 return Err(Error::OutTwice { target: path.into() });
             }
             outputs.files.push(Output { memory, encoding, target });
@@ -140,7 +140,7 @@ pub(crate) struct Target {
     /// Path as given.
     given: PathBuf,
     /// Canonical path: equal for equal files.
-    place: PathBuf,
+    canonical: PathBuf,
     /// Written in place instead of replaced: an existing pipe or device, or an open file descriptor.
     special: bool,
     /// Required prefix of a file that may be replaced.
@@ -163,7 +163,7 @@ impl Target {
         }
         let existing = fs::metadata(path).ok();
         let special = existing.as_ref().is_some_and(|existing| !existing.is_file()) || is_open(path);
-        let place = match existing {
+        let canonical = match existing {
             Some(existing) if existing.is_dir() => return wrong(io::ErrorKind::IsADirectory, "it is a folder"),
             Some(existing) if existing.permissions().readonly() => {
                 return wrong(io::ErrorKind::PermissionDenied, "it is read-only");
@@ -172,8 +172,8 @@ impl Target {
             Some(_) => path.canonicalize(),
             None => beside(path),
         };
-        let place = place.map_err(unwritable)?;
-        let target = Target { given: path.into(), place, special, begins };
+        let canonical = canonical.map_err(unwritable)?;
+        let target = Target { given: path.into(), canonical, special, begins };
         target.expect_like()?;
         if !special {
             target.temporary().map_err(|error| target.unwritable(error))?;
@@ -183,7 +183,7 @@ impl Target {
 
     /// Returns whether a path refers to this file.
     pub(crate) fn is(&self, path: &Path) -> bool {
-        path.canonicalize().or_else(|_| beside(path)).is_ok_and(|place| place == self.place)
+        path.canonicalize().or_else(|_| beside(path)).is_ok_and(|canonical| canonical == self.canonical)
     }
 
     /// Checks that the existing file may be replaced.
@@ -192,7 +192,8 @@ impl Target {
             return Ok(());
         }
         let mut found = Vec::new();
-        let read = File::open(&self.place).and_then(|file| file.take(self.begins.len() as u64).read_to_end(&mut found));
+        let read =
+            File::open(&self.canonical).and_then(|file| file.take(self.begins.len() as u64).read_to_end(&mut found));
         match read {
             Ok(0) | Err(_) => Ok(()),
             Ok(_) if found == self.begins.as_bytes() => Ok(()),
@@ -210,8 +211,8 @@ impl Target {
 
     /// Creates a temporary file beside this one.
     fn temporary(&self) -> io::Result<(Unfinished, File)> {
-        let folder = self.place.parent().unwrap_or(Path::new("/"));
-        let mut prefix = self.place.file_name().unwrap_or_default().to_owned();
+        let folder = self.canonical.parent().unwrap_or(Path::new("/"));
+        let mut prefix = self.canonical.file_name().unwrap_or_default().to_owned();
         prefix.push(".");
         let suffix = format!(".{TEMPORARY}");
         Unfinished::create(|| create_unique(folder, prefix, &suffix, |path| File::create_new(path)))
@@ -221,12 +222,12 @@ impl Target {
     fn fill(&self, write: impl FnOnce(&File) -> io::Result<()>) -> Result<Option<Unfinished>, Error> {
         let filled = || {
             if self.special {
-                write(&opened(&self.place)?)?;
+                write(&opened(&self.canonical)?)?;
                 return Ok(None);
             }
             let (temporary, file) = self.temporary()?;
             write(&file)?;
-            if let Ok(replaced) = fs::metadata(&self.place) {
+            if let Ok(replaced) = fs::metadata(&self.canonical) {
                 file.set_permissions(replaced.permissions())?;
             }
             Ok(Some(temporary))
@@ -235,7 +236,7 @@ impl Target {
     }
 
     fn replace(&self, temporary: Option<&Unfinished>) -> Result<(), Error> {
-        let renamed = temporary.map_or(Ok(()), |temporary| fs::rename(&temporary.0, &self.place));
+        let renamed = temporary.map_or(Ok(()), |temporary| fs::rename(&temporary.0, &self.canonical));
         renamed.map_err(|error| self.unwritable(error))
     }
 

@@ -252,17 +252,17 @@ pub(crate) fn failure(outcome: &Outcome, limits: Limits, trips: Option<u64>, sou
     match *outcome {
         Outcome::Completed => None,
         Outcome::Trapped { code, invocation, span, count } => {
-            Some(Error::Trapped { code, invocation, count, place: source.place(span) })
+            Some(Error::Trapped { code, invocation, count, location: source.location(span) })
         }
         Outcome::OutOfFuel { span } => {
-            let place = source.place(span);
+            let location = source.location(span);
             Some(match trips.filter(|trips| *trips < limits.fuel) {
-                Some(trips) => Error::TooManyTrips { trips, place },
-                None => Error::OutOfFuel { fuel: limits.fuel, place },
+                Some(trips) => Error::TooManyTrips { trips, location },
+                None => Error::OutOfFuel { fuel: limits.fuel, location },
             })
         }
         Outcome::DeadlinePassed { span } => {
-            Some(Error::TimedOut { timeout: limits.deadline.unwrap_or_default(), place: source.place(span) })
+            Some(Error::TimedOut { timeout: limits.deadline.unwrap_or_default(), location: source.location(span) })
         }
     }
 }
@@ -326,11 +326,11 @@ fn outcome(outcome: &Outcome, source: &Source) -> Value {
         Outcome::OutOfFuel { span } => ("out_of_fuel", span),
         Outcome::DeadlinePassed { span } => ("timed_out", span),
     };
-    let place = source.place(span);
+    let location = source.location(span);
     let mut object = json!({
         "kind": kind,
-        "line": place.as_ref().map(|place| place.line),
-        "column": place.as_ref().map(|place| place.column),
+        "line": location.as_ref().map(|location| location.line),
+        "column": location.as_ref().map(|location| location.column),
     });
     if let Outcome::Trapped { code, invocation, count, .. } = *outcome {
         object["code"] = code.into();

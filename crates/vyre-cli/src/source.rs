@@ -32,7 +32,7 @@ pub(crate) struct Parsed {
 
 /// Source location of an error. Lines and columns count from 1.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub(crate) file: String,
     pub(crate) line: usize,
     pub(crate) column: usize,
@@ -103,9 +103,9 @@ impl Source {
     }
 
     /// Location of the start of a span; `None` for synthesized code.
-    pub(crate) fn place(&self, span: Span) -> Option<Place> {
+    pub(crate) fn location(&self, span: Span) -> Option<Location> {
         let loc = self.map.locate(span)?;
-        Some(Place {
+        Some(Location {
             file: loc.file().to_owned(),
             line: loc.line() as usize,
             column: loc.column() as usize,

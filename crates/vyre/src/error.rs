@@ -26,7 +26,7 @@ error_table! {
         kernel: String,
         /// Location and message of each fault.
         mistakes: Vec<(Option<SourceLoc>, String)>,
-    } ("`{kernel}` is not valid:{}", mistakes.iter().map(|(place, mistake)| format!("\n  {}{mistake}", prefix(place.as_ref()))).collect::<String>()),
+    } ("`{kernel}` is not valid:{}", mistakes.iter().map(|(location, mistake)| format!("\n  {}{mistake}", prefix(location.as_ref()))).collect::<String>()),
     help "each line names the statement to change and, in parentheses, the change";
 
     /// An invocation called `trap`.
@@ -40,8 +40,8 @@ error_table! {
         /// Number of invocations that trapped.
         count: u64,
         /// Location of the `trap`.
-        place: Option<SourceLoc>,
-    } ("{}`{kernel}` trapped with code {code} in invocation {invocation} ({count} in all)", prefix(place.as_ref())),
+        location: Option<SourceLoc>,
+    } ("{}`{kernel}` trapped with code {code} in invocation {invocation} ({count} in all)", prefix(location.as_ref())),
     help "the kernel defines this code: check the condition that leads to this `trap`";
 
     /// A loop ran out of fuel.
@@ -49,8 +49,8 @@ error_table! {
         /// The kernel.
         kernel: String,
         /// Location of the loop.
-        place: Option<SourceLoc>,
-    } ("{}`{kernel}` ran out of fuel in this loop", prefix(place.as_ref())),
+        location: Option<SourceLoc>,
+    } ("{}`{kernel}` ran out of fuel in this loop", prefix(location.as_ref())),
     help "check that the loop ends, or raise the limit: `.limits(Limits { fuel: 1 << 44, ..Limits::default() })`";
 
     /// The launch missed its deadline.
@@ -58,8 +58,8 @@ error_table! {
         /// The kernel.
         kernel: String,
         /// Location of the loop that was running, if one was.
-        place: Option<SourceLoc>,
-    } ("{}`{kernel}` did not end before its deadline", prefix(place.as_ref())),
+        location: Option<SourceLoc>,
+    } ("{}`{kernel}` did not end before its deadline", prefix(location.as_ref())),
     help "launch fewer invocations at a time, or raise `deadline` of the `Limits` given to `Launch::limits`";
 
     /// A size or index that does not fit into 32 bits.
@@ -134,8 +134,8 @@ impl fmt::Debug for Error {
     }
 }
 
-fn prefix(place: Option<&SourceLoc>) -> String {
-    place.map_or_else(String::new, |place| format!("{place}: "))
+fn prefix(location: Option<&SourceLoc>) -> String {
+    location.map_or_else(String::new, |location| format!("{location}: "))
 }
 
 impl Error {
@@ -151,14 +151,16 @@ impl Error {
     /// Converts the outcome of a launch into an error, with the location in the kernel's source.
     pub(crate) fn check(program: &Program, outcome: &Outcome) -> Result<(), Error> {
         let kernel = || program.name().to_owned();
-        let place = |span: Span| program.locate(span);
+        let location = |span: Span| program.locate(span);
         match *outcome {
             Outcome::Completed => Ok(()),
             Outcome::Trapped { code, invocation, span, count } => {
-                Err(Error::Trapped { kernel: kernel(), code, invocation, count, place: place(span) })
+                Err(Error::Trapped { kernel: kernel(), code, invocation, count, location: location(span) })
             }
-            Outcome::OutOfFuel { span } => Err(Error::OutOfFuel { kernel: kernel(), place: place(span) }),
-            Outcome::DeadlinePassed { span } => Err(Error::DeadlinePassed { kernel: kernel(), place: place(span) }),
+            Outcome::OutOfFuel { span } => Err(Error::OutOfFuel { kernel: kernel(), location: location(span) }),
+            Outcome::DeadlinePassed { span } => {
+                Err(Error::DeadlinePassed { kernel: kernel(), location: location(span) })
+            }
         }
     }
 }
@@ -169,7 +171,7 @@ pub struct Finding {
     /// Stable code of the rule.
     pub code: &'static str,
     /// Location in the kernel's source.
-    pub place: Option<SourceLoc>,
+    pub location: Option<SourceLoc>,
     /// Related locations, such as the other access of a data race, each with its role.
     pub related: Vec<(SourceLoc, String)>,
     /// Description with values.
@@ -184,7 +186,7 @@ impl Finding {
     pub(crate) fn new(program: &Program, found: &Diagnostic) -> Finding {
         Finding {
             code: found.fault.code(),
-            place: program.locate(found.span),
+            location: program.locate(found.span),
             related: found
                 .labels
                 .iter()
@@ -199,9 +201,9 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{}] {}{}", self.code, prefix(self.place.as_ref()), self.message)?;
-        for (place, text) in &self.related {
-            write!(f, "\n  {}{text}", prefix(Some(place)))?;
+        write!(f, "[{}] {}{}", self.code, prefix(self.location.as_ref()), self.message)?;
+        for (location, text) in &self.related {
+            write!(f, "\n  {}{text}", prefix(Some(location)))?;
         }
         write!(f, "\n  help: {}", self.help)
     }

@@ -291,9 +291,9 @@ fn errors_of_main_are_readable() {
     let device = Device::named("reference").unwrap();
     let mut y = device.zeros(1).unwrap();
     let error = traps(&mut y).run(&device, 1).unwrap_err();
-    let Error::Trapped { place: Some(place), .. } = &error else { panic!("{error}") };
+    let Error::Trapped { location: Some(location), .. } = &error else { panic!("{error}") };
     let expected = format!(
-        "[K002] {place}: `traps` trapped with code 7 in invocation 0 (64 in all)\nhelp: the kernel defines this code: check the condition that leads to this `trap`"
+        "[K002] {location}: `traps` trapped with code 7 in invocation 0 (64 in all)\nhelp: the kernel defines this code: check the condition that leads to this `trap`"
     );
     assert_eq!(format!("{error:?}"), expected);
     assert!(error.source().is_none());

@@ -684,15 +684,15 @@ fn failures_name_the_line() {
         let mut y = device.zeros(1).unwrap();
         fails(0, &mut y).run(device, 1).unwrap();
         match fails(1, &mut y).run(device, 1) {
-            Err(Error::Trapped { code: 42, place: Some(place), .. }) => {
-                assert_eq!((place.file(), place.line()), (file, first));
+            Err(Error::Trapped { code: 42, location: Some(location), .. }) => {
+                assert_eq!((location.file(), location.line()), (file, first));
             }
             other => panic!("{other:?}"),
         }
         let limits = Limits { fuel: 1000, ..Limits::default() };
         match fails(2, &mut y).limits(limits).run(device, 1) {
-            Err(ref error @ Error::OutOfFuel { place: Some(ref place), .. }) => {
-                assert_eq!((place.file(), place.line(), error.code()), (file, first + 2, "K003"));
+            Err(ref error @ Error::OutOfFuel { location: Some(ref location), .. }) => {
+                assert_eq!((location.file(), location.line(), error.code()), (file, first + 2, "K003"));
             }
             other => panic!("{other:?}"),
         }

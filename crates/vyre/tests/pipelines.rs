@@ -112,9 +112,9 @@ fn a_trap_in_a_fused_launch_names_its_file_and_line() {
             scale(3, &copied, &mut y).record(p, 3)
         });
         record.unwrap();
-        let Err(Error::Trapped { code: 5, place: Some(place), .. }) = pipeline.run() else { panic!("it traps") };
-        assert!(place.file().ends_with("elsewhere/mod.rs"), "{place}");
-        assert_eq!(place.line(), CHECKED + 5);
+        let Err(Error::Trapped { code: 5, location: Some(location), .. }) = pipeline.run() else { panic!("it traps") };
+        assert!(location.file().ends_with("elsewhere/mod.rs"), "{location}");
+        assert_eq!(location.line(), CHECKED + 5);
     });
 }
 
@@ -133,11 +133,11 @@ fn findings_name_their_lines() {
     let mut y = device.zeros(64).unwrap();
     let findings = rotate(&x, &mut y).sanitize(64).unwrap();
     let race = findings.iter().find(|finding| finding.code == "S001").unwrap();
-    let other: Vec<u32> = race.related.iter().map(|(place, _)| place.line()).collect();
+    let other: Vec<u32> = race.related.iter().map(|(location, _)| location.line()).collect();
     assert_eq!(other, [ROTATE + 5], "the line of the other access");
     assert!(race.to_string().contains("help: "), "{race}");
     let mut found: Vec<_> =
-        findings.iter().map(|finding| (finding.place.as_ref().unwrap().line(), finding.code)).collect();
+        findings.iter().map(|finding| (finding.location.as_ref().unwrap().line(), finding.code)).collect();
     found.sort_unstable();
     assert_eq!(found, [(ROTATE + 4, "S003"), (ROTATE + 5, "S001")]);
     assert_eq!(y.download().unwrap(), [0; 64], "the buffers are as they were");
