@@ -145,7 +145,8 @@ of operations. `vyre check --explain ops` prints the same list.
 
 *Floats* is the maximum error on devices without exact floats, in units in the last place (ULP). Operations without an entry have the same
 bits on every device. On devices with exact floats (the oracle, `cpu`, and GPUs that pass the tests of the backend), all rows have the same bits,
-except subgroup sums and products marked *any order*, whose order of additions is the GPU's.
+except subgroup sums and products marked *any order*, whose order of additions is the GPU's. Atomic sums of floats are also
+marked *any order*: on every device, their order is that in which the invocations arrive.
 
 Operations on packed bytes (`dot4_…`, `…_u8x4`) treat a u32 as a vector of four bytes, the first in the lowest bits. `extract_bits w, 8 × k, 8`
 unpacks byte k of a word, sign-extended if `w` is an i32, and `insert_bits w, b, 8 × k, 8` replaces it by the low 8 bits of `b`.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, Ato
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vyre_driver::{Error, backend};
-use vyre_foundation::ir::{Atomic, Element, Type};
+use vyre_foundation::ir::{Atomic, Element, Pure, Type};
 
 /// Zeroed memory that several threads access at once.
 ///
@@ -629,13 +629,15 @@ impl View {
 }
 
 /// Atomic update: combines the element at each lane's index with the lane's operand, in lane order, and returns the old
-/// bits, for the lanes of a mask. Out of bounds it does nothing and returns 0.
+/// bits, for the lanes of a mask. Out of bounds it does nothing and returns 0. The return value of the function is the
+/// number of compare-exchanges that failed because another thread changed the element.
 ///
 /// # Safety
 /// Operands and results have a lane, of the size of the element, for each index and each element of the mask; they do
 /// not overlap memory of an object, and results do not overlap operands. The elements have the type that the function
 /// was selected for.
-pub(crate) type Update = unsafe fn(view: &View, indices: &[u32], mask: &[u32], operands: *const u8, results: *mut u8);
+pub(crate) type Update =
+    unsafe fn(view: &View, indices: &[u32], mask: &[u32], operands: *const u8, results: *mut u8) -> u64;
 
 /// Returns the update function of an atomic operation for an element type. Workgroup arrays are accessed by one thread
 /// only: they are not `shared`, and need no atomic instructions.
@@ -646,7 +648,7 @@ pub(crate) fn update_function(op: Atomic, ty: Type, shared: bool) -> Update {
         view: &View,
         (indices, mask): (&[u32], &[u32]),
         (operands, results): (*const u8, *mut u8),
-        update: impl Fn(*mut u8, L) -> L,
+        mut update: impl FnMut(*mut u8, L) -> L,
     ) {
         let (operands, results) = (operands.cast::<L>(), results.cast::<L>());
         for (lane, (&index, &mask)) in indices.iter().zip(mask).enumerate() {
@@ -671,7 +673,8 @@ pub(crate) fn update_function(op: Atomic, ty: Type, shared: bool) -> Update {
                         |view, indices, mask, operands, results| unsafe {
                             each::<$plain>(view, (indices, mask), (operands, results), |at, operand| {
                                 <$atomic>::from_ptr(at.cast()).$method(operand, AcqRel)
-                            })
+                            });
+                            0
                         }
                     } else {
                         // SAFETY: promised by the caller.
@@ -681,7 +684,8 @@ pub(crate) fn update_function(op: Atomic, ty: Type, shared: bool) -> Update {
                                 let $old = at.read();
                                 at.write($new);
                                 $old
-                            })
+                            });
+                            0
                         }
                     }
                 };
@@ -698,12 +702,58 @@ pub(crate) fn update_function(op: Atomic, ty: Type, shared: bool) -> Update {
             }
         }};
     }
+    /// Updates of floats by an evaluator of the op table, in a compare-exchange loop if the array is shared.
+    macro_rules! float_functions {
+        ($atomic:ty, $plain:ty, $ty:expr, $bits:expr) => {{
+            macro_rules! function {
+                ($op:expr) => {
+                    match shared {
+                        true => function!($op, true),
+                        false => function!($op, false),
+                    }
+                };
+                ($op:expr, $shared:literal) => {
+                    // SAFETY: promised by the caller; atomic objects are accessed atomically everywhere.
+                    |view, indices, mask, operands, results| unsafe {
+                        let combine = $op.info().evaluator($ty, $ty).expect("floats can be combined");
+                        let new = |old: $plain, operand: $plain| combine(&[old.into(), operand.into()]) as $plain;
+                        let mut failed = 0;
+                        each::<$plain>(view, (indices, mask), (operands, results), |at, operand| {
+                            if !$shared {
+                                let at = at.cast::<$plain>();
+                                let old = at.read();
+                                at.write(new(old, operand));
+                                return old;
+                            }
+                            let element = <$atomic>::from_ptr(at.cast());
+                            let mut old = element.load(Relaxed);
+                            while let Err(found) = element.compare_exchange(old, new(old, operand), AcqRel, Relaxed) {
+                                (old, failed) = (found, failed + 1);
+                            }
+                            old
+                        });
+                        failed
+                    }
+                };
+            }
+            match op {
+                Atomic::Add => function!(Pure::Add),
+                Atomic::Sub => function!(Pure::Sub),
+                Atomic::Min => function!(Pure::Min),
+                Atomic::Max => function!(Pure::Max),
+                Atomic::Exchange => update_function(op, $bits, shared),
+                Atomic::And | Atomic::Or | Atomic::Xor => unreachable!("validated: bitwise atomics are of integers"),
+            }
+        }};
+    }
     match ty {
         Type::I32 => functions!(AtomicI32, i32),
         Type::U32 => functions!(AtomicU32, u32),
         Type::I64 => functions!(AtomicI64, i64),
         Type::U64 => functions!(AtomicU64, u64),
-        ty => unreachable!("validated: {ty} has no atomics"),
+        Type::F32 => float_functions!(AtomicU32, u32, Type::F32, Type::U32),
+        Type::F64 => float_functions!(AtomicU64, u64, Type::F64, Type::U64),
+        ty @ (Type::Bool | Type::F16) => unreachable!("validated: {ty} has no atomics"),
     }
 }
 

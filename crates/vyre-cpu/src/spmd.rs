@@ -147,6 +147,8 @@ pub enum Step {
         operand: Slot,
         /// Old value.
         result: Slot,
+        /// Source location, for the fuel of failed compare-exchanges.
+        span: Span,
     },
     /// Atomic compare-exchange, lane by lane.
     CompareExchange {
@@ -416,6 +418,7 @@ impl Lowering<'_> {
                 index: self.slot(inst.operands[0]),
                 operand: self.slot(inst.operands[1]),
                 result: self.slot(inst.results[0]),
+                span: inst.span,
             },
             Op::CompareExchange(at) => Step::CompareExchange {
                 at: *at,

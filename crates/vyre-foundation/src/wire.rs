@@ -798,7 +798,7 @@ impl<'b> Reader<'b> {
                 }
                 Payload::Cases(&cases)
             }
-            Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => {
+            Form::Load | Form::Store | Form::Length | Form::Atomic(_) | Form::CompareExchange => {
                 let memory = self.number_below(program.memories().len() as u64, "memory object")?;
                 let memory = MemId::from_index(memory as usize);
                 match row.form {

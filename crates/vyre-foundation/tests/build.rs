@@ -246,7 +246,10 @@ built!(workgroup_memory_between_barriers, |k| {
 built!(atomics, |k| {
     let hits = k.atomic::<u32>("hits").with_length(2);
     let best = k.workgroup_atomic::<i32>("best", 1);
+    let sum = k.atomic::<f32>("sum");
     let i = k.global_index();
+    sum.add(0, i.cast::<f32>());
+    let _ = sum.max(1, 2.0);
     hits.add(0, 1);
     best.max(0, i.cast::<i32>());
     let (old, exchanged) = hits.compare_exchange(1, 0, i);

@@ -12,7 +12,8 @@ use std::fmt;
 use vyre_foundation::analysis::{Scope, Uniformity};
 use vyre_foundation::ir::ops::{Form, OpInfo, Payload, Slot, TABLE};
 use vyre_foundation::ir::{
-    Access, Axis, BlockId, Def, Element, Inst, MemOperand, Memory, Program, Space, Span, Terminator, Type, ValueId,
+    Access, Axis, BlockId, Def, Element, Inst, MemOperand, Memory, Program, Space, Span, Terminator, Type, TypeSet,
+    ValueId,
 };
 use vyre_foundation::validate;
 
@@ -279,7 +280,7 @@ fn subjects_of(program: &Program, inst: &Inst) -> Vec<Subject> {
         Form::Load => vec![elements(inst.results.len())],
         Form::Store => vec![elements(inst.operands.len() - 1)],
         Form::Length => vec![Subject::Elements(object().element, 1)],
-        Form::Atomic | Form::CompareExchange => vec![Subject::Atomic(operand().element)],
+        Form::Atomic(_) | Form::CompareExchange => vec![Subject::Atomic(operand().element)],
         Form::Print | Form::Exit => handed(&inst.operands),
         Form::If | Form::Region => handed(&inst.results),
         Form::Switch => {
@@ -361,7 +362,7 @@ fn subjects(row: &OpInfo) -> Option<Vec<Subject>> {
             pairs.map(|(from, to)| Subject::Convert(from, to)).collect()
         }
         Form::PerAxis => Axis::ALL.map(Subject::Axis).to_vec(),
-        Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => return None,
+        Form::Load | Form::Store | Form::Length | Form::Atomic(_) | Form::CompareExchange => return None,
         Form::Exit if row.name == Terminator::Return.info().name => vec![Subject::Nothing],
         Form::Print | Form::Exit | Form::If | Form::Region => handed(),
         Form::Switch => handed().into_iter().chain([Type::U32, Type::I32].map(Subject::Selector)).collect(),
@@ -381,7 +382,10 @@ fn accesses(row: &OpInfo, object: &Memory) -> Vec<Subject> {
         Form::Load if object.readable() => widths(),
         Form::Store if object.writable() => widths(),
         Form::Length => vec![Subject::Elements(element, 1)],
-        Form::Atomic | Form::CompareExchange if object.atomic => vec![Subject::Atomic(element)],
+        Form::Atomic(class) if object.atomic && class.contains(element.value_type()) => vec![Subject::Atomic(element)],
+        Form::CompareExchange if object.atomic && TypeSet::INTEGERS.contains(element.value_type()) => {
+            vec![Subject::Atomic(element)]
+        }
         _ => vec![],
     }
 }

@@ -8,7 +8,7 @@
 //!   reads between two barriers; workgroup tiles are written, then read after a barrier, and written again only after
 //!   another.
 //! - An atomic object either has elements for each invocation, or is used with one commutative operation only, whose
-//!   results are unused.
+//!   results are unused. Atomic sums of floats are of small integers, which are exact in any order.
 //! - Barriers are in workgroup-uniform control flow, subgroup operations in subgroup-uniform control flow. The
 //!   generator tracks uniformity itself, more conservatively than the validator.
 //! - A float that devices may round differently never affects control flow or integers: it is not compared, converted,
@@ -249,6 +249,15 @@ struct Generator<'f> {
 const COMMUTATIVE: [&str; 7] =
     ["atomic_add", "atomic_sub", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor"];
 
+/// Returns true if a read-modify-write is defined for elements of a type.
+fn changes(row: &OpInfo, element: Element) -> bool {
+    match row.form {
+        Form::Atomic(class) => class.contains(element.value_type()),
+        Form::CompareExchange => TypeSet::INTEGERS.contains(element.value_type()),
+        _ => false,
+    }
+}
+
 impl Generator<'_> {
     // Memory and its contents.
 
@@ -296,9 +305,9 @@ impl Generator<'_> {
             self.may_mix(own.memory);
             self.objects.own.push(own);
         }
-        let mut atomics = vec![Element::I32, Element::U32];
+        let mut atomics = vec![Element::I32, Element::U32, Element::F32];
         if self.features.atomics_64 {
-            let wide = [Element::I64, Element::U64];
+            let wide = [Element::I64, Element::U64, Element::F64];
             atomics.extend(wide.iter().filter(|element| self.features.types.contains(element.value_type())));
         }
         let spaces = [("shared", Space::Storage(Access::ReadWrite)), ("votes", Space::Workgroup)];
@@ -313,10 +322,16 @@ impl Generator<'_> {
             let length = (length * element.size() as u32).div_ceil(declared.size() as u32);
             let fixed = (space == Space::Workgroup || self.random.chance(2)).then_some(length);
             let id = self.object(name, space, declared, fixed, atomic);
-            let row = OpInfo::named(self.random.choose::<&str>(&COMMUTATIVE)).expect("an operation of the table");
+            let rows = COMMUTATIVE.map(|name| OpInfo::named(name).expect("an operation of the table"));
+            let rows: Vec<&OpInfo> = rows.into_iter().filter(|row| changes(row, element)).collect();
+            let row = *self.random.choose(&rows);
             self.objects.shared.push((MemOperand::atomic(id, element), row));
             if space != Space::Workgroup {
-                let contents = self.contents(id, length);
+                let bytes = length as usize * declared.size();
+                let contents = match element.value_type().is_float() {
+                    true => self.small_integers(element, bytes),
+                    false => self.contents(id, length),
+                };
                 inputs.bytes(&self.program, name, contents).expect("declared above");
             }
         }
@@ -326,7 +341,7 @@ impl Generator<'_> {
             if self.random.chance(2) {
                 let element = *self.random.choose(&atomics);
                 let own = self.own(name, space, element, count, true, &mut inputs);
-                if element.size() == 4 {
+                if matches!(element, Element::I32 | Element::U32) {
                     self.may_mix(own.memory);
                 }
                 self.objects.own_atomic.push(own);
@@ -409,7 +424,8 @@ impl Generator<'_> {
         let element = self.element();
         let element = if fits(&element) { element } else { declared.element };
         // Words of atomic objects are accessed plainly, too.
-        let atomic = declared.atomic && matches!(element, Element::I32 | Element::U32) && self.random.chance(2);
+        let words = [Element::I32, Element::U32, Element::F32];
+        let atomic = declared.atomic && words.contains(&element) && self.random.chance(2);
         MemOperand { memory, element, atomic }
     }
 
@@ -442,6 +458,16 @@ impl Generator<'_> {
             self.without_nan.push(memory);
         }
         bytes
+    }
+
+    /// Contents whose elements are small integers.
+    fn small_integers(&mut self, element: Element, bytes: usize) -> Vec<u8> {
+        let cast = Pure::Cast.info().evaluator(Type::U32, element.value_type()).expect("every type can be cast to");
+        let mut contents = vec![0; bytes];
+        for bytes in contents.chunks_exact_mut(element.size()) {
+            element.write(cast(&[u64::from(self.random.below(8))]), bytes);
+        }
+        contents
     }
 
     /// Small numbers, special values, and random bits.
@@ -780,7 +806,7 @@ impl Generator<'_> {
                 None => (self.random.choose(&self.objects.own_workgroup).to_owned(), Agreement::Rounded),
             },
             4 if !self.objects.own_atomic.is_empty() => {
-                (self.random.choose(&self.objects.own_atomic).to_owned(), Agreement::Bits)
+                (self.random.choose(&self.objects.own_atomic).to_owned(), Agreement::Rounded)
             }
             _ => match self.objects.own.iter().filter(readable).collect::<Vec<_>>().as_slice() {
                 [] => return,
@@ -827,22 +853,48 @@ impl Generator<'_> {
         if !own.is_empty() && (shared.is_empty() || self.random.chance(2)) {
             let own = *self.random.choose(own);
             let mut at = self.program.operand(own.memory);
-            if self.objects.mixed.contains(&own.memory) {
-                at.element = *self.random.choose(&[Element::I32, Element::U32]);
+            let mixed = self.objects.mixed.contains(&own.memory);
+            if mixed {
+                let elements: &[Element] = match row.name {
+                    "atomic_exchange" => &[Element::I32, Element::U32, Element::F32],
+                    _ => &[Element::I32, Element::U32],
+                };
+                at.element = *self.random.choose(elements);
+            }
+            if !changes(row, at.element) {
+                return;
             }
             let index = self.own_index(block, own, at, 1);
-            let results = self.read_modify_write(block, at, row, index);
-            self.give(&results, Scope::Invocation, Agreement::Bits);
+            let operand = self.value(at.value_type(), if mixed { Agreement::Bits } else { Agreement::Rounded });
+            let results = self.read_modify_write(block, at, row, index, operand);
+            let agreement = self.loads(at, Agreement::Rounded);
+            self.give(&results, Scope::Invocation, agreement);
         } else if !shared.is_empty() {
             let (at, row) = *self.random.choose(&shared);
             let index = self.index(block, at, 1);
-            self.read_modify_write(block, at, row, index);
+            let operand = match at.value_type() {
+                ty if ty.is_float() && row.exactness == Exactness::Ordered => {
+                    let (word, few) = (self.value(Type::U32, Agreement::Bits), self.known(7u32));
+                    let small = self.apply(block, Pure::And, &[word, few], word.scope);
+                    let exact = self.push(block, Pure::Cast, &[small], &[ty]);
+                    self.give(&exact, word.scope, Agreement::Bits)
+                }
+                ty => self.value(ty, Agreement::Bits),
+            };
+            self.read_modify_write(block, at, row, index, operand);
         }
     }
 
-    fn read_modify_write(&mut self, block: BlockId, at: MemOperand, row: &OpInfo, index: Available) -> Vec<ValueId> {
+    fn read_modify_write(
+        &mut self,
+        block: BlockId,
+        at: MemOperand,
+        row: &OpInfo,
+        index: Available,
+        operand: Available,
+    ) -> Vec<ValueId> {
         let ty = at.value_type();
-        let mut operands = vec![index, self.value(ty, Agreement::Bits)];
+        let mut operands = vec![index, operand];
         if matches!(row.form, Form::CompareExchange) {
             operands.push(self.value(ty, Agreement::Bits));
         }
@@ -899,7 +951,7 @@ impl Generator<'_> {
             votes.filter(|at| self.program.memory(at.memory).space == Space::Workgroup).collect();
         if !votes.is_empty() && self.random.chance(3) {
             self.push(block, Barrier::Workgroup, &[], &[]);
-            self.load_as(block, votes[0], 1, Agreement::Bits);
+            self.load_as(block, votes[0], 1, Agreement::Rounded);
             self.push(block, Barrier::Workgroup, &[], &[]);
             return;
         }

@@ -3,7 +3,7 @@
 
 use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::ops::{Form, Kind, OpInfo, TABLE};
+use vyre_foundation::ir::ops::{Exactness, Form, Kind, OpInfo, TABLE};
 use vyre_foundation::ir::{Element, Literal, Program, Type, TypeSet};
 use vyre_foundation::launch::Grid;
 use vyre_foundation::{text, validate};
@@ -37,8 +37,12 @@ pub(crate) fn all(types: TypeSet) -> Vec<OpProgram> {
         programs.push(retyped(declared, accessed));
     }
     for row in TABLE.iter().filter(|row| row.kind == Kind::Atomic) {
-        for element in [Element::I32, Element::U32, Element::I64, Element::U64] {
-            if types.contains(element.value_type()) {
+        let class = match row.form {
+            Form::Atomic(class) => class,
+            _ => TypeSet::INTEGERS,
+        };
+        for element in [Element::I32, Element::U32, Element::F32, Element::I64, Element::U64, Element::F64] {
+            if types.contains(element.value_type()) && class.contains(element.value_type()) {
                 programs.extend(atomics(row, element));
             }
         }
@@ -242,9 +246,14 @@ fn copies(element: Element) -> Vec<OpProgram> {
 /// atomic.
 fn retyped(declared: Element, accessed: Element) -> OpProgram {
     // Stores to neighbouring bytes are next to the atomics.
-    let one = format!("1{}", accessed.value_type());
+    let ty = accessed.value_type();
+    let one = if ty.is_float() { format!("1.0{ty}") } else { format!("1{ty}") };
+    let exchange = match ty.is_float() {
+        true => format!("%exchanged = atomic_exchange own[%place] as {accessed}, {one}"),
+        false => format!("%exchanged, %did = atomic_compare_exchange own[%place] as {accessed}, %old, {one}"),
+    };
     let atomics = match accessed {
-        Element::I32 | Element::U32 | Element::I64 | Element::U64 => format!(
+        Element::I32 | Element::U32 | Element::F32 | Element::I64 | Element::U64 | Element::F64 => format!(
             "    storage_barrier
     %place = add %i, 8
     %old = load own[%place] as atomic {accessed}
@@ -252,11 +261,11 @@ fn retyped(declared: Element, accessed: Element) -> OpProgram {
     atomic_add own[%place] as {accessed}, {one}
     atomic_min own[%place] as {accessed}, %old
     %before = atomic_max own[%place] as {accessed}, {one}
-    %exchanged, %did = atomic_compare_exchange own[%place] as {accessed}, %old, {one}
+    {exchange}
     %there = add %i, 24
     store y[%there], %exchanged"
         ),
-        _ => String::new(),
+        Element::I8 | Element::U8 | Element::I16 | Element::U16 | Element::F16 => String::new(),
     };
     let parts = [("DECLARED", declared.name()), ("ACCESSED", accessed.name()), ("ATOMICS", &atomics)];
     let program = read(&filled(include_str!("retyped.txt"), &parts));
@@ -280,10 +289,16 @@ fn atomics(row: &'static OpInfo, element: Element) -> Vec<OpProgram> {
         _ => ("%value", "%seen"),
     };
     // One invocation per element, with comparable results; then all on one element, where only the final value is
-    // comparable.
+    // comparable. Float sums are of small integers, which are exact in any order.
+    let ordered = ty.is_float() && row.exactness == Exactness::Ordered;
+    let added = if ordered { "%small" } else { "%value" };
+    let small = match ordered {
+        true => format!("    %low = and %i, 7\n    %small = cast %low to {ty}\n"),
+        false => String::new(),
+    };
     let commutes = !matches!(row.name, "atomic_exchange" | "atomic_compare_exchange");
     let together = if commutes {
-        format!("    {0} all[0], %value\n        {0} shared[0], %value", row.name)
+        format!("{small}    {0} all[0], {added}\n        {0} shared[0], {added}", row.name)
     } else {
         String::new()
     };

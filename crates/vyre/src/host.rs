@@ -22,7 +22,7 @@
 use std::cell::Cell;
 
 use half::f16;
-use vyre_foundation::build::Integer;
+use vyre_foundation::build::{AtomicNumber, Integer};
 use vyre_foundation::ir::{Pure, Scalar};
 
 use crate::IntoGrid;
@@ -301,22 +301,21 @@ methods! {
     }
 }
 
-/// Atomic integer. All operations have relaxed ordering.
+/// Atomic number. All operations have relaxed ordering.
 #[derive(Clone, Debug, Default)]
 pub struct Atomic<T: Copy>(Cell<T>);
 
 macro_rules! fetch {
-    ($($(#[doc = $doc:literal])+ $name:ident($old:ident, $value:ident) = $new:expr;)*) => { $(
+    ($($(#[doc = $doc:literal])+ $name:ident = $op:ident;)*) => { $(
         $(#[doc = $doc])+
-        pub fn $name(&self, $value: T) -> T {
-            let $old = self.0.get();
-            self.0.set($new);
-            $old
+        pub fn $name(&self, value: T) -> T {
+            let evaluate = Pure::$op.info().evaluator(T::TYPE, T::TYPE).expect("it is defined for all that have this method");
+            self.swap_bits(evaluate(&[Scalar::to_bits(self.0.get()), Scalar::to_bits(value)]))
         }
     )* };
 }
 
-impl<T: Word> Atomic<T> {
+impl<T: AtomicNumber> Atomic<T> {
     /// Creates an atomic with an initial value.
     pub fn new(value: T) -> Atomic<T> {
         Atomic(Cell::new(value))
@@ -333,54 +332,43 @@ impl<T: Word> Atomic<T> {
     }
 
     fetch! {
-        /// Wrapping addition; returns the previous value.
-        fetch_add(old, value) = old.plus(value);
-        /// Wrapping subtraction; returns the previous value.
-        fetch_sub(old, value) = old.minus(value);
+        /// Addition; returns the previous value. Integers wrap; float sums are rounded in the order in which invocations arrive.
+        fetch_add = Add;
+        /// Subtraction; returns the previous value. Integers wrap; floats are rounded in the order in which invocations arrive.
+        fetch_sub = Sub;
         /// Minimum; returns the previous value.
-        fetch_min(old, value) = old.min(value);
+        fetch_min = Min;
         /// Maximum; returns the previous value.
-        fetch_max(old, value) = old.max(value);
+        fetch_max = Max;
+    }
+
+    /// Exchange; returns the previous value.
+    pub fn swap(&self, value: T) -> T {
+        self.0.replace(value)
+    }
+
+    fn swap_bits(&self, bits: u64) -> T {
+        self.0.replace(Scalar::from_bits(bits))
+    }
+}
+
+impl<T: AtomicNumber + Integer> Atomic<T> {
+    fetch! {
         /// Bitwise and; returns the previous value.
-        fetch_and(old, value) = old & value;
+        fetch_and = And;
         /// Bitwise or; returns the previous value.
-        fetch_or(old, value) = old | value;
+        fetch_or = Or;
         /// Bitwise exclusive or; returns the previous value.
-        fetch_xor(old, value) = old ^ value;
-        /// Exchange; returns the previous value.
-        swap(old, value) = value;
+        fetch_xor = Xor;
     }
 
     /// Compare and exchange; returns the previous value, and whether the exchange happened.
     pub fn compare_exchange(&self, expected: T, new: T) -> (T, bool) {
         let old = self.0.get();
-        if old == expected {
+        let equal = Scalar::to_bits(old) == Scalar::to_bits(expected);
+        if equal {
             self.0.set(new);
         }
-        (old, old == expected)
+        (old, equal)
     }
 }
-
-/// Integer types with atomic operations.
-#[doc(hidden)]
-#[allow(missing_docs)]
-pub trait Word:
-    Integer + Ord + std::ops::BitAnd<Output = Self> + std::ops::BitOr<Output = Self> + std::ops::BitXor<Output = Self>
-{
-    fn plus(self, other: Self) -> Self;
-    fn minus(self, other: Self) -> Self;
-}
-
-macro_rules! words {
-    ($($ty:ident)*) => { $(
-        impl Word for $ty {
-            fn plus(self, other: Self) -> Self {
-                self.wrapping_add(other)
-            }
-            fn minus(self, other: Self) -> Self {
-                self.wrapping_sub(other)
-            }
-        }
-    )* };
-}
-words! { i32 u32 i64 u64 }

@@ -541,6 +541,43 @@ fn atomics() {
 }
 
 #[kernel(workgroup = 64)]
+fn float_totals(x: &[u32], totals: &[Atomic<f32>]) {
+    #[shared]
+    let group: [Atomic<f32>; 1];
+    let i = global_index();
+    if i < x.len() {
+        let value = (x[i] % 100) as f32 - 50.0;
+        totals[0].fetch_add(value);
+        totals[1].fetch_sub(value);
+        totals[2].fetch_min(value);
+        totals[3].fetch_max(value);
+        group[0].fetch_add(1.0);
+    }
+    workgroup_barrier();
+    if local_index() == 0 {
+        totals[4].fetch_add(group[0].load());
+        totals[5].store(7.0);
+        totals[6].swap(8.0);
+    }
+}
+
+#[test]
+fn atomics_on_floats() {
+    let x = numbers();
+    let values = || x.iter().map(|&x| (x % 100) as f32 - 50.0);
+    // Sums of small integers are exact in any order.
+    let sum: f32 = values().sum();
+    let (least, most) = (values().fold(0.0, f32::min), values().fold(0.0, f32::max));
+    on_devices(|device| {
+        let mut totals = device.zeros(7).unwrap();
+        float_totals(&device.upload(&x).unwrap(), &mut totals).run(device, x.len()).unwrap();
+        assert_eq!(totals.download().unwrap(), [sum, -sum, least, most, x.len() as f32, 7.0, 8.0]);
+    });
+    let host = Atomic::new(1.5f64);
+    assert_eq!((host.fetch_add(2.0), host.fetch_min(f64::NAN), host.swap(0.0), host.load()), (1.5, 3.5, 3.5, 0.0));
+}
+
+#[kernel(workgroup = 64)]
 fn group_sums(x: &[u32], sums: &mut [u32], lanes: &mut [u32]) {
     #[shared]
     let tile: [u32; 64];

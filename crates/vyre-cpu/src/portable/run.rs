@@ -331,8 +331,9 @@ impl<'a> Worker<'a> {
                 Step::PerGroup { op, result } => self.per_group(*op, *result),
                 Step::Load { at, index, results } => self.load(*at, *index, results, mask),
                 Step::Store { at, index, values } => self.store(*at, *index, values, mask),
-                Step::Atomic { op, at, index, operand, result } => {
-                    self.atomic(*op, *at, *index, *operand, *result, mask);
+                Step::Atomic { op, at, index, operand, result, span } => {
+                    let failed = self.atomic(*op, *at, *index, *operand, *result, mask);
+                    self.account.charge(failed, *span)?;
                 }
                 Step::CompareExchange { at, index, operands, results } => {
                     self.compare_exchange(*at, *index, *operands, *results, mask);
@@ -637,14 +638,15 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn atomic(&mut self, op: Atomic, at: MemOperand, index: Slot, operand: Slot, result: Slot, mask: &Mask) {
+    /// Returns the number of failed compare-exchanges.
+    fn atomic(&mut self, op: Atomic, at: MemOperand, index: Slot, operand: Slot, result: Slot, mask: &Mask) -> u64 {
         let view = self.view(at);
         let shared = self.kernel.form.program.memory(at.memory).space != Space::Workgroup;
         let update = update_function(op, operand.ty, shared);
         let (given, taken) = (self.pointer(operand), self.pointer(result));
         // SAFETY: slots have all lanes, a result has another slot than the operands, and the function was selected for
         // their type.
-        unsafe { update(&view, self.narrow(index), &mask.lanes, given, taken) };
+        unsafe { update(&view, self.narrow(index), &mask.lanes, given, taken) }
     }
 
     fn compare_exchange(

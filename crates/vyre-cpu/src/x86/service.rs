@@ -92,7 +92,7 @@ pub(crate) enum Site {
     /// Stores elements. Slot 0: indices; then the elements.
     Scatter { array: Array, count: usize },
     /// Atomic update. Slot 0: indices; 1: operands; 3: results.
-    Atomic { array: Array, op: Atomic, ty: Type, shared: bool },
+    Atomic { array: Array, op: Atomic, ty: Type, shared: bool, span: Span },
     /// Atomic compare-exchange. Slot 0: indices; 1 and 2: operands; 3 and 4: results.
     CompareExchange { array: Array, ty: Type },
     /// Subgroup operation. Slots 0 and 1: operands; 2: the first result.
@@ -406,10 +406,14 @@ unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
                 }
             }
         }
-        Site::Atomic { array, op, ty, shared } => {
+        Site::Atomic { array, op, ty, shared, span } => {
             // SAFETY: this is the code's context.
             let view = unsafe { scratch.view(context, array) };
-            atomic(&view, *op, *ty, *shared, scratch);
+            let failed = atomic(&view, *op, *ty, *shared, scratch);
+            if worker.account.charge(failed, *span).is_err() {
+                // SAFETY: as above.
+                unsafe { (*context).stopped = 1 };
+            }
         }
         Site::CompareExchange { array, ty } => {
             // SAFETY: this is the code's context.
@@ -475,7 +479,8 @@ unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
     }
 }
 
-fn atomic(view: &View, op: Atomic, ty: Type, shared: bool, scratch: Scratch) {
+/// Returns the number of failed compare-exchanges.
+fn atomic(view: &View, op: Atomic, ty: Type, shared: bool, scratch: Scratch) -> u64 {
     let update = update_function(op, ty, shared);
     // SAFETY: indices, mask, operands and results have slots in scratch memory, which overlaps no object; the function
     // was selected for the type.
@@ -483,7 +488,7 @@ fn atomic(view: &View, op: Atomic, ty: Type, shared: bool, scratch: Scratch) {
         let indices = std::slice::from_raw_parts(scratch.start.add(slot(0) as usize).cast::<u32>(), scratch.lanes);
         let mask = std::slice::from_raw_parts(scratch.start.cast::<u32>(), scratch.lanes);
         let (given, taken) = (scratch.start.add(slot(1) as usize), scratch.start.add(slot(3) as usize));
-        update(view, indices, mask, given, taken);
+        update(view, indices, mask, given, taken)
     }
 }
 

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use half::f16;
 
-use super::{Arg, Integer, Kernel, Val};
+use super::{Arg, AtomicNumber, Integer, Kernel, Val};
 use crate::ir::{Access, Element, Literal, MemId, MemOperand, Memory, Op, PerGroup, Scalar, Space, Span, Values, ops};
 
 /// A memory object with elements `E` and access mode `A`: [`Read`], [`Write`], [`ReadWrite`], [`Atomic`] or [`Uniform`].
@@ -111,7 +111,7 @@ impl Kernel {
         /// Declares storage.
         read_write() -> ReadWrite of Stored = Space::Storage(Access::ReadWrite), None, false;
         /// Declares atomic storage.
-        atomic() -> Atomic of Single Integer = Space::Storage(Access::ReadWrite), None, true;
+        atomic() -> Atomic of Single AtomicNumber = Space::Storage(Access::ReadWrite), None, true;
         /// Declares a uniform scalar.
         uniform() -> Uniform of Single = Space::Uniform, Some(1), false;
         /// Declares a uniform array.
@@ -119,7 +119,7 @@ impl Kernel {
         /// Declares a workgroup array. Duplicate names of workgroup and private arrays get a numeric suffix.
         workgroup(length) -> ReadWrite of Stored = Space::Workgroup, Some(length), false;
         /// Declares an atomic workgroup array.
-        workgroup_atomic(length) -> Atomic of Single Integer = Space::Workgroup, Some(length), true;
+        workgroup_atomic(length) -> Atomic of Single AtomicNumber = Space::Workgroup, Some(length), true;
         /// Declares a private array.
         private(length) -> ReadWrite of Stored = Space::Private, Some(length), false;
     }
@@ -164,14 +164,14 @@ impl<'k, E: Stored, A: Indexed> Object<'k, E, A> {
     }
 }
 
-impl<'k, E: Single + Integer> Object<'k, E, ReadWrite> {
+impl<'k, E: Single + AtomicNumber> Object<'k, E, ReadWrite> {
     /// The same elements, accessed atomically.
     pub fn atomics(self) -> Object<'k, E, Atomic> {
         Object { kernel: self.kernel, id: self.id, types: PhantomData }
     }
 }
 
-impl<'k, E: Single + Integer> Object<'k, E, Atomic> {
+impl<'k, E: Single + AtomicNumber> Object<'k, E, Atomic> {
     /// The same elements, accessed plainly.
     pub fn plain(self) -> Object<'k, E, ReadWrite> {
         Object { kernel: self.kernel, id: self.id, types: PhantomData }
@@ -279,16 +279,21 @@ macro_rules! atomic_methods {
     )* };
 }
 
-impl<'k, E: Single + Integer> Object<'k, E, Atomic> {
+impl<'k, E: Single + AtomicNumber> Object<'k, E, Atomic> {
     atomic_methods! {
         add = Add;
         sub = Sub;
         min = Min;
         max = Max;
+        exchange = Exchange;
+    }
+}
+
+impl<'k, E: Single + AtomicNumber + Integer> Object<'k, E, Atomic> {
+    atomic_methods! {
         and = And;
         or = Or;
         xor = Xor;
-        exchange = Exchange;
     }
 
     /// [`CompareExchange`](Op::CompareExchange): returns the old value, and true if it was replaced.

@@ -37,7 +37,7 @@ use std::cell::RefCell;
 pub use flow::{Selector, Var};
 pub use memory::{Atomic, Indexed, Loads, Object, Read, ReadWrite, Single, Stored, Stores, Uniform, Write};
 pub use record::{Field, FieldRef, FieldType, RecordValue};
-pub use value::{Arg, Bundle, Float, Integer, Logic, Nameable, Number, Signed, Val};
+pub use value::{Arg, AtomicNumber, Bundle, Float, Integer, Logic, Nameable, Number, Signed, Val};
 
 use crate::Error;
 use crate::ir::{Axis, Barrier, Literal, Op, PerGroup, PerInvocation, Program, Scalar, Span, ValueId};

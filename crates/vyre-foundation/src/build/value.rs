@@ -192,6 +192,8 @@ classes! {
     Logic(Scalar): bool i32 u32 i64 u64;
     /// Integers.
     Integer(Number Logic): i32 u32 i64 u64;
+    /// Numbers that are accessed atomically: those of 32 and 64 bits.
+    AtomicNumber(Number): i32 u32 f32 i64 u64 f64;
 }
 
 /// Operators between values, and between a value and a literal on either side.

@@ -346,14 +346,14 @@ error_table! {
     } ("`{memory}` cannot be accessed atomically"), help "declare it as `read_write` storage or as a `workgroup` array",
     example "program p workgroup(1) {\n    private atomic x: [u32; 4]\n}";
 
-    /// Atomic accesses are to integers of 32 or 64 bits.
+    /// Atomic accesses are to numbers of 32 or 64 bits.
     V015 AtomicElement {
         /// The object.
         memory: String,
         /// The element type of the access.
         element: Element,
-    } ("elements of type {element} of `{memory}` cannot be accessed atomically"), help "atomic elements are i32, u32, i64 and u64",
-    example "program p workgroup(1) {\n    read_write atomic x: [f32]\n}";
+    } ("elements of type {element} of `{memory}` cannot be accessed atomically"), help "atomic elements are i32, u32, f32, i64, u64 and f64",
+    example "program p workgroup(1) {\n    read_write atomic x: [f16]\n}";
 
     /// Atomic accesses are not wide.
     V016 WideAtomic {
@@ -555,6 +555,18 @@ error_table! {
     } ("`{memory}` is a uniform of type {element}, and is loaded as {found}"),
     help format!("write `load {memory}`, and convert the value with `bitcast` or `cast`"),
     example "program p workgroup(1) {\n    uniform x: u32\n    %a = load x as f32\n}";
+
+    /// Bitwise read-modify-writes and compare-exchanges are of integers.
+    V039 AtomicClass {
+        /// The operation.
+        op: &'static str,
+        /// The object.
+        memory: String,
+        /// The element type of the access.
+        element: Element,
+    } ("`{op}` changes integers, but the elements of `{memory}` are accessed as {element}"),
+    help "access the bits as an integer of the same size: `as u32` or `as u64`, with `bitcast` for the values",
+    example "program p workgroup(1) {\n    read_write atomic x: [f32]\n    atomic_or x[0], 1.0\n}";
 }
 
 impl Fault {

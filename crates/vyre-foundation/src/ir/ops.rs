@@ -325,9 +325,9 @@ pub enum Form {
     Store,
     /// `length m`.
     Length,
-    /// `name m[i], a`: gives the old value.
-    Atomic,
-    /// `name m[i], expected, new`: gives the old value, and true if it was replaced.
+    /// `name m[i], a`: gives the old value. The element has one of these types.
+    Atomic(TypeSet),
+    /// `name m[i], expected, new`: gives the old value, and true if it was replaced. The element is an integer.
     CompareExchange,
     /// `print "…", a, …`.
     Print,
@@ -376,7 +376,8 @@ pub enum Exactness {
         /// Maximum error in ULP on devices without exact floats.
         ulp: u32,
     },
-    /// Float results depend on the order of accumulation, which is fixed on the oracle and the CPU only.
+    /// Float results depend on the order of accumulation: that of subgroup operations is fixed on the oracle and the CPU only, that of
+    /// atomics nowhere.
     Ordered,
     /// A function of the [math library](crate::math), made of other float operations: the same bits on the oracle, on the CPU
     /// and on devices with exact floats. Elsewhere what these operations are off adds up, and nothing is promised.
@@ -487,7 +488,10 @@ impl OpInfo {
             Form::Load => (" m[u32] as T -> T, …", "T: any element, left out if it is that of m; 1 to 4 results"),
             Form::Store => (" m[u32] as T, T, …", "T: any element, left out if it is that of m; 1 to 4 values"),
             Form::Length => (" m -> u32", ""),
-            Form::Atomic => (" m[u32] as T, T -> T", "T: i32, u32, i64, u64, left out if it is that of m"),
+            Form::Atomic(class) => {
+                let types = format!("T: {class}, left out if it is that of m");
+                return (format!("{} m[u32] as T, T -> T", self.name), types);
+            }
             Form::CompareExchange => {
                 (" m[u32] as T, T, T -> T, bool", "T: i32, u32, i64, u64, left out if it is that of m")
             }
@@ -584,6 +588,7 @@ const NARROW: TypeSet = TypeSet::of(&[Type::F32, Type::F16]);
 const SIGNED: TypeSet = TypeSet::SIGNED;
 const LOGIC: TypeSet = TypeSet::LOGIC;
 const ALL: TypeSet = TypeSet::ALL;
+const ATOMIC: TypeSet = TypeSet::ATOMIC;
 
 /// Turns `group: |a: T, b: T| body, …` into a function that selects the evaluator for a type. `T` is the Rust type of the type parameter.
 macro_rules! evaluator {
@@ -1100,22 +1105,23 @@ op_table! {
     /// A relaxed read-modify-write of an element with one operand, which gives the old value.
     #[derive(Copy)]
     enum Atomic(MemOperand) {
-        /// Adds to an element and gives the old value.
-        Add = "atomic_add", Form::Atomic, Exact, 2;
-        /// Subtracts from an element and gives the old value.
-        Sub = "atomic_sub", Form::Atomic, Exact, 1;
-        /// Lowers an element to the operand, if that is smaller, and gives the old value.
-        Min = "atomic_min", Form::Atomic, Exact, 1;
-        /// Raises an element to the operand, if that is larger, and gives the old value.
-        Max = "atomic_max", Form::Atomic, Exact, 1;
+        /// Adds to an element as `add` does and gives the old value. Sums of floats are rounded in the order in which invocations come.
+        Add = "atomic_add", Form::Atomic(ATOMIC), Ordered, 2;
+        /// Subtracts from an element as `sub` does and gives the old value. Differences of floats are rounded in the order in which
+        /// invocations come.
+        Sub = "atomic_sub", Form::Atomic(ATOMIC), Ordered, 1;
+        /// Lowers an element to the operand, if that is smaller, as `min` does, and gives the old value.
+        Min = "atomic_min", Form::Atomic(ATOMIC), Exact, 1;
+        /// Raises an element to the operand, if that is larger, as `max` does, and gives the old value.
+        Max = "atomic_max", Form::Atomic(ATOMIC), Exact, 1;
         /// Bitwise and with an element; gives the old value.
-        And = "atomic_and", Form::Atomic, Exact, 1;
+        And = "atomic_and", Form::Atomic(INTEGERS), Exact, 1;
         /// Bitwise or with an element; gives the old value.
-        Or = "atomic_or", Form::Atomic, Exact, 1;
+        Or = "atomic_or", Form::Atomic(INTEGERS), Exact, 1;
         /// Bitwise exclusive or with an element; gives the old value.
-        Xor = "atomic_xor", Form::Atomic, Exact, 1;
+        Xor = "atomic_xor", Form::Atomic(INTEGERS), Exact, 1;
         /// Replaces an element and gives the old value.
-        Exchange = "atomic_exchange", Form::Atomic, Exact, 1;
+        Exchange = "atomic_exchange", Form::Atomic(ATOMIC), Exact, 1;
     }
 
     section Atomic
@@ -1284,6 +1290,15 @@ impl Op {
             Op::PerInvocation(op) => matches!(op, PerInvocation::SubgroupId | PerInvocation::SubgroupLane),
             Op::PerGroup(op) => *op == PerGroup::SubgroupSize,
             _ => false,
+        }
+    }
+
+    /// Element types of a read-modify-write.
+    pub fn atomic_class(&self) -> Option<TypeSet> {
+        match self.info().form {
+            Form::Atomic(class) => Some(class),
+            Form::CompareExchange => Some(INTEGERS),
+            _ => None,
         }
     }
 

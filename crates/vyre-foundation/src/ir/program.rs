@@ -834,7 +834,7 @@ impl Program {
                 Ok(smallvec![])
             }
             Form::Length => check(&found, []).map(|()| smallvec![Type::U32]),
-            Form::Atomic => {
+            Form::Atomic(_) => {
                 let element = operand().value_type();
                 check(&found, [Type::U32, element]).map(|()| smallvec![element])
             }

@@ -100,6 +100,8 @@ impl TypeSet {
     pub const LOGIC: TypeSet = TypeSet(Self::INTEGERS.0 | TypeSet::of(&[Type::Bool]).0);
     /// Every type.
     pub const ALL: TypeSet = TypeSet::of(&Type::ALL);
+    /// Types of elements that are accessed atomically: numbers of 32 and 64 bits.
+    pub const ATOMIC: TypeSet = TypeSet(Self::INTEGERS.0 | TypeSet::of(&[Type::F32, Type::F64]).0);
     /// 32-bit integers.
     pub const INTEGERS_32: TypeSet = TypeSet::of(&[Type::I32, Type::U32]);
 

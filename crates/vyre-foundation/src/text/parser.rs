@@ -671,7 +671,7 @@ impl<'s> Parser<'s> {
                 };
                 payload = Payload::Axis(axis);
             }
-            Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => {
+            Form::Load | Form::Store | Form::Length | Form::Atomic(_) | Form::CompareExchange => {
                 let (name, span) = self.name("a memory object")?;
                 let Some(&memory) = scope.memory.get(name) else {
                     return Err(self.report(Fault::UnknownMemory { name: name.into() }, span));

@@ -181,7 +181,7 @@ impl<'p> Printer<'p> {
                 format!("{} {} to {to}", row.name, operands(self, &inst.operands))
             }
             Form::PerAxis | Form::Region => format!("{}{payload}", row.name),
-            Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => {
+            Form::Load | Form::Store | Form::Length | Form::Atomic(_) | Form::CompareExchange => {
                 let memory = self.program.memory(inst.op.memory().expect("accesses name an object"));
                 let indexed = memory.space != Space::Uniform && !matches!(row.form, Form::Length);
                 let (index, rest) = inst.operands.split_at(usize::from(indexed).min(inst.operands.len()));

@@ -7,7 +7,7 @@ pub mod fuse;
 mod lower_early_returns;
 mod private_words;
 
-pub use atomic_loops::atomic_loops;
+pub use atomic_loops::{atomic_loops, integer_atomics};
 pub use expand_math::expand_math;
 pub use private_words::private_words;
 

@@ -25,7 +25,7 @@ use crate::analysis::{Scope, Uniformity};
 use crate::diagnostics::{Diagnostic, DiagnosticSink, Diagnostics, Fault, Malformation};
 use crate::ir::pipeline::{Argument, Buffer};
 use crate::ir::{
-    Access, Element, InstId, Module, Op, Pipeline, Program, SourceMap, Space, Span, ValueId, total_invocations,
+    Access, Element, InstId, Module, Op, Pipeline, Program, SourceMap, Space, Span, TypeSet, ValueId, total_invocations,
 };
 use crate::text::is_name;
 
@@ -299,7 +299,7 @@ pub(crate) fn declarations(program: &Program, found: &mut DiagnosticSink) {
 
 /// Returns true for the element types that have atomic accesses.
 pub(crate) fn is_atomic_element(element: Element) -> bool {
-    matches!(element, Element::I32 | Element::U32 | Element::I64 | Element::U64)
+    element.size() >= 4 && TypeSet::ATOMIC.contains(element.value_type())
 }
 
 fn workgroup_size(program: &Program, report: &mut impl FnMut(Fault, Span)) {

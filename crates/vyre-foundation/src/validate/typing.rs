@@ -199,6 +199,12 @@ impl Checker<'_> {
             }
             if !is_atomic_element(operand.element) {
                 self.report(Fault::AtomicElement { memory: name(), element: operand.element }, inst.span);
+            } else if let Some(class) = inst.op.atomic_class()
+                && !class.contains(operand.value_type())
+            {
+                let op = inst.op.info().name;
+                self.report(Fault::AtomicClass { op, memory: name(), element: operand.element }, inst.span);
+                return false;
             }
         }
         if let Some(operand) = operand.filter(|operand| operand.element != memory.element)

@@ -103,7 +103,9 @@ impl Lowerer<'_> {
             let mut elements = types[id].elements();
             let (element, mixed) = (elements.next().unwrap_or(declared), elements.next().is_some());
             let value_ty = element.value_type();
-            let atomic = types[id].has_atomics() && (element.size() < 8 || self.target.atomics_64 || mixed);
+            // Atomics on floats are on integers, but for loads and stores of f64.
+            let atomics_64 = self.target.atomics_64 && element != Element::F64;
+            let atomic = types[id].has_atomics() && (element.size() < 8 || atomics_64 || mixed);
             let object = match memory.space {
                 Space::Uniform => {
                     if !used {

@@ -27,7 +27,8 @@ impl Lower<'_> {
             return;
         }
         let mut all: Vec<Regs> = vec![Regs::new(); results.len()];
-        let inline = !self.emit.is_cold() && self.accesses.take_inline_budget();
+        // Floats are updated by the runtime, which counts failed compare-exchanges as fuel.
+        let inline = !self.emit.is_cold() && self.accesses.take_inline_budget() && !(op.is_some() && ty.is_float());
         for pack in 0..self.plan.shape.tile.packs() as usize {
             if inline {
                 let scope = self.values.enter_scope();
@@ -41,7 +42,7 @@ impl Lower<'_> {
                 }
                 let array = self.pass_array(object, pack);
                 let site = match op {
-                    Some(op) => Site::Atomic { array, op, ty, shared },
+                    Some(op) => Site::Atomic { array, op, ty, shared, span: inst.span },
                     None => Site::CompareExchange { array, ty },
                 };
                 self.services.call(&mut self.emit, site);
@@ -59,6 +60,9 @@ impl Lower<'_> {
     /// Lowers an update whose old values are unused to a processor instruction, if one exists.
     fn update_lanes(&mut self, id: InstId, op: Option<Atomic>, object: Object, shared: bool) -> bool {
         let inst = self.plan.program.inst(id);
+        if object.element.value_type().is_float() {
+            return false;
+        }
         let (combining, narrow, wide) = match op {
             Some(Atomic::Add) => (Combiner::Add, Code::Add_rm32_r32, Code::Add_rm64_r64),
             Some(Atomic::Sub) => (Combiner::Add, Code::Sub_rm32_r32, Code::Sub_rm64_r64),

@@ -138,7 +138,7 @@ impl Object {
         emit.v2(ADD_D, scaled, own)
     }
 
-    /// Atomic update of an element; returns its old value.
+    /// Atomic update of an integer; returns its old value.
     pub(super) fn exchange(self, emit: &mut Emit, op: Atomic, address: Address, value: Reg, shared: bool) -> Reg {
         let width = self.width();
         let pick = |narrow, wide| if width == Width::Dword { narrow } else { wide };

@@ -61,6 +61,10 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 /// Memory operand of an atomic that can be aggregated, and the equivalent subgroup reduction.
 fn target(program: &Program, uniformity: &Uniformity, inst: &Inst) -> Option<(MemOperand, Subgroup)> {
     let Op::Atomic(op, at) = inst.op else { return None };
+    // Sums of floats depend on the association.
+    if at.value_type().is_float() {
+        return None;
+    }
     let together = match op {
         Atomic::Add => Subgroup::Add,
         Atomic::Or => Subgroup::Or,
