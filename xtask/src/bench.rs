@@ -133,7 +133,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// Label of a baseline: a time is a goal.
+/// Label of a baseline. A baseline that is a time, such as `50 ns`, is labeled as a goal.
 fn other(baseline: &str) -> String {
     match baseline.split_once(' ') {
         Some((_, "ns" | "us" | "ms")) => format!("goal of {baseline}"),

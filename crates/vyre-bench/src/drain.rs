@@ -19,13 +19,13 @@ use vyre_wgpu::Wgpu;
 use crate::baseline::raw::Raw;
 use crate::line::{Line, Report};
 
-/// Operations used, by their position in the file.
+/// Ops used, by their position in the file.
 const SCALE: u32 = 1;
 const ROTATE: u32 = 3;
 const ACCUMULATE: u32 = 4;
 const SCAN: u32 = 5;
 
-/// A session with all operations of the file.
+/// A session with all ops of the file.
 fn session(device: &Device, config: Config) -> Result<Session, Error> {
     let mut session = Session::new(device, config)?;
     for program in validate::module(text::parse(mix::OPS)?)?.into_inner().programs {
@@ -42,7 +42,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// `shape` returns the operation, input and output of each item.
+    /// `shape` returns the op, input and output of each item.
     fn new(
         device: &Device,
         policy: Policy,
@@ -62,7 +62,7 @@ impl Queue {
         Ok(Queue::warm(session, (0..items).map(item).collect()))
     }
 
-    /// Drains a few times, so that hot operations are detected and compiled.
+    /// Drains a few times, so that hot ops are detected and compiled.
     fn warm(session: Session, items: Vec<WorkItem>) -> Queue {
         let mut queue = Queue { session, items, drains: 0 };
         for _ in 0..3 {
@@ -148,7 +148,7 @@ fn modes(report: &Report, device: &Device) -> Result<(), Error> {
     let standard = Config::default().policy;
     let apart = Policy { hot_window_threshold: never, ..standard };
     let interpreting = Policy { jit_queue_len_threshold: never, hot_opcode_threshold: never, ..apart };
-    // Most items have one operation.
+    // Most items have one op.
     let skewed = |item: u32| {
         let op = [SCALE, SCALE, SCALE, ROTATE, SCALE, SCALE, ACCUMULATE, SCALE, SCALE, SCAN][item as usize % 10];
         [op, 2 * item, 2 * item + 1]

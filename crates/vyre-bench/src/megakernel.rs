@@ -30,7 +30,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     drain::run(report)
 }
 
-/// Takes batches from a ring filled by batches of 64, with a limit of nanoseconds per item.
+/// Measures a ring that is filled by batches of 64 and drained by batches of `batch`, against a limit in nanoseconds per item.
 fn ring_take(report: &Report, name: &str, batch: usize, limit_ns: f64) {
     const ITEMS: usize = 1 << 12;
     let items = vec![WorkItem { op_handle: 1, ..WorkItem::default() }; ITEMS];

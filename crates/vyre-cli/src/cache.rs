@@ -51,7 +51,7 @@ const NOTES: &str = "\
 enum Kind {
     /// Optimized programs
     Programs,
-    /// Graphs in their built form
+    /// Graphs in compressed sparse row form
     Graphs,
     /// Recorded times of dispatches, for pass selection
     Hints,

@@ -54,7 +54,7 @@ impl Finding {
         Finding { subject: subject.into(), fine: true, found: found.into(), advice: None }
     }
 
-    fn wrong(subject: &str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+    fn problem(subject: &str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
         Finding { subject: subject.into(), fine: false, found: found.into(), advice: Some(advice.into()) }
     }
 }
@@ -73,11 +73,11 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
         let (finding, fallback) =
             match Device::open(backend).map_err(Error::from).and_then(|device| what_works(&device)) {
                 Ok((found, fallback)) => (Finding::fine(&subject, found), fallback),
-                Err(error) => (Finding::wrong(&subject, error.to_string(), advice(&error, &settings)), None),
+                Err(error) => (Finding::problem(&subject, error.to_string(), advice(&error, &settings)), None),
             };
         works |= finding.fine;
         findings.push(finding);
-        findings.extend(fallback.map(|reason| Finding::wrong(&subject, reason, advice_on_fallback())));
+        findings.extend(fallback.map(|reason| Finding::problem(&subject, reason, advice_on_fallback())));
     }
     let chosen = chosen(&registry);
     works &= chosen.fine && settings.problems.is_empty();
@@ -85,10 +85,10 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     for error in &settings.problems {
         let location =
             error.location().map(|location| format!("{}:{}: ", location.file, location.line)).unwrap_or_default();
-        findings.push(Finding::wrong("settings", format!("{location}{error}"), error.help()));
+        findings.push(Finding::problem("settings", format!("{location}{error}"), error.help()));
     }
     for misspelt in misspelt_variables() {
-        findings.push(Finding::wrong("settings", misspelt, "`vyre config` lists the settings"));
+        findings.push(Finding::problem("settings", misspelt, "`vyre config` lists the settings"));
     }
     if settings.problems.is_empty() {
         let file = settings.file.as_ref().map_or("there is no vyre.toml".into(), |file| file.display().to_string());
@@ -140,13 +140,13 @@ fn version() -> Finding {
 fn processor() -> Finding {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match Execution::best() {
-        Execution::Portable if !HAS_CODE_GENERATOR => Finding::wrong(
+        Execution::Portable if !HAS_CODE_GENERATOR => Finding::problem(
             "processor",
             format!("{}, portable executor (no code generator for this target)", counted(cores, "thread")),
             SLOWER,
         ),
         Execution::Portable => {
-            Finding::wrong("processor", format!("{}, portable executor (no AVX2)", counted(cores, "thread")), SLOWER)
+            Finding::problem("processor", format!("{}, portable executor (no AVX2)", counted(cores, "thread")), SLOWER)
         }
         best => {
             let (threads, isa) = (counted(cores, "thread"), isa_name(best));
@@ -195,17 +195,17 @@ fn chosen(registry: &Registry) -> Finding {
             let because = reason.map(|(_, reason)| format!(": {reason}")).unwrap_or_default();
             Finding::fine("default device", format!("{}{because}", choice.name))
         }
-        Err(error) => Finding::wrong("default device", error.to_string(), error.help()),
+        Err(error) => Finding::problem("default device", error.to_string(), error.help()),
     }
 }
 
 fn kept(settings: &Settings) -> Finding {
     let Some(folder) = settings.folder() else {
-        return Finding::wrong("cache", Error::NoCache.to_string(), Error::NoCache.help());
+        return Finding::problem("cache", Error::NoCache.to_string(), Error::NoCache.help());
     };
     let private = match PrivateFolder::open(&folder) {
         Ok(private) => private,
-        Err(error) => return Finding::wrong("cache", error.to_string(), error.help()),
+        Err(error) => return Finding::problem("cache", error.to_string(), error.help()),
     };
     let probe = format!("doctor.{}.{TEMPORARY}", std::process::id());
     let writable = private.replace(&probe, &[]).and_then(|()| private.remove(&probe));
@@ -216,14 +216,14 @@ fn kept(settings: &Settings) -> Finding {
             let found = format!("{shown} has {} in {}", counted(bytes, "byte"), counted(entries, "file"));
             match damaged {
                 0 => Finding::fine("cache", found),
-                _ => Finding::wrong(
+                _ => Finding::problem(
                     "cache",
                     format!("{found}, {damaged} of them damaged"),
                     "no action needed: damaged entries are replaced on demand; `vyre cache verify` lists them, `vyre cache clear` deletes all",
                 ),
             }
         }
-        Err(error) => Finding::wrong(
+        Err(error) => Finding::problem(
             "cache",
             format!("{shown} cannot be written: {error}"),
             "set VYRE_CACHE to a writable folder; without a cache, each run optimizes programs again",

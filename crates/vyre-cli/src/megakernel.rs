@@ -365,7 +365,7 @@ fn screen(device: &str, session: &Session, report: &Report, used: [Duration; WEI
         let (queued, failures) = (usage.queued, usage.failures);
         let _ = writeln!(text, "{id:<10} {share:>5.1} % {used:>5.1} % {rate:>10.0} {queued:>9} {failures:>9}");
     }
-    let _ = writeln!(text, "\n{:24} {:>10}", "operation", "items/s");
+    let _ = writeln!(text, "\n{:24} {:>10}", "op", "items/s");
     for (name, items) in &report.ops {
         let _ = writeln!(text, "{name:24} {:>10.0}", *items as f64 / seconds);
     }

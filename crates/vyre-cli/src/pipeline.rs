@@ -21,7 +21,7 @@ use crate::source::Source;
 use crate::stdout::Stdout;
 use crate::{binding, devices, report};
 
-/// A program whose objects are the external buffers of a pipeline, so that these are bound, checked and printed like those of a kernel.
+/// Empty program with the external buffers of a pipeline as its objects, so that bindings, checks and output of kernels apply to pipelines.
 pub(crate) fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error> {
     let recorded = pipeline.recorded();
     let mut program = Program::new(recorded.name.clone(), [1; 3]);

@@ -28,7 +28,7 @@ impl Stdout {
         self.unless_closed((), |inner| inner.raw().write_all(b"\x1b[H\x1b[J"))
     }
 
-    /// Writes unless the pipe is closed, and returns `dropped` if it is.
+    /// Calls `write`, or returns `dropped` if the pipe is closed.
     fn unless_closed<T>(
         &mut self,
         dropped: T,

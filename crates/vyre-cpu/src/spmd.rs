@@ -7,7 +7,6 @@
 //!
 //! Computation is not predicated: results of inactive lanes are never used. Masks apply where lanes reconverge (results
 //! of `if` and `loop`), where lanes leave, and to effects. The [`Step`]s define which slots are copied.
-//! (results of `if` and `loop`), where lanes leave, and for effects. The [`Step`]s say what is copied where.
 
 use smallvec::SmallVec;
 use vyre_foundation::Validated;
@@ -79,11 +78,11 @@ pub type Sequence = usize;
 /// Difference between the indices of adjacent lanes in an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stride {
-    /// Zero.
+    /// Stride 0: all lanes access one element.
     Uniform,
-    /// One, modulo 2³².
+    /// Stride 1, modulo 2³².
     Contiguous,
-    /// Arbitrary.
+    /// Any other stride, or none: a gather or scatter.
     Any,
 }
 

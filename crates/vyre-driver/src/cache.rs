@@ -47,7 +47,7 @@ use crate::{Damage, Error, PrivateFolder, atomic_file, backend};
 #[derive(Debug)]
 pub struct Cache {
     folder: PrivateFolder,
-    /// Limit of the total size.
+    /// Maximum total size of the entries.
     most_bytes: u64,
     /// Bytes written since the folder was opened.
     written: AtomicU64,

@@ -23,19 +23,19 @@ pub struct Capabilities {
     pub subgroup_size: Option<u32>,
     /// Largest workgroup in each dimension.
     pub max_workgroup_size: [u32; 3],
-    /// Most invocations of a workgroup.
+    /// Maximum number of invocations of a workgroup.
     pub max_workgroup_invocations: u32,
-    /// Most bytes of all workgroup arrays of a program.
+    /// Maximum total size of the workgroup arrays of a program, in bytes.
     pub max_workgroup_bytes: u64,
-    /// Most storage objects of a program.
+    /// Maximum number of storage objects of a program.
     pub max_storage_objects: u32,
-    /// Most bytes bound to one storage object.
+    /// Maximum size of the memory bound to one storage object, in bytes.
     pub max_binding_bytes: u64,
-    /// Most bytes of one buffer.
+    /// Maximum size of a buffer, in bytes.
     pub max_buffer_bytes: u64,
     /// Total memory, if known.
     pub memory_bytes: Option<u64>,
-    /// Most loop trips of an invocation, over all its loops, regardless of launch limits: beyond, the device would
+    /// Maximum number of loop trips of an invocation, over all its loops, regardless of launch limits: beyond, the device would
     /// silently end loops, or hang. The backend counts trips, and runs out of fuel before that.
     pub max_loop_trips: Option<u64>,
     /// Number of threads that execute workgroups, on a processor.

@@ -100,7 +100,7 @@ error_table! {
     D003 NoAdapter {
         /// The backend.
         backend: &'static str,
-        /// What it found, and how to fix it.
+        /// Adapters and reasons against them, or the driver to install.
         reason: String,
     } ("{backend} has no device: {reason}"), help "use `--device cpu`, which needs no driver";
 
@@ -226,7 +226,7 @@ error_table! {
         required: u64,
         /// Budget.
         budget: u64,
-    } ("{field}: {required} are needed, but the budget has {budget}"),
+    } ("{field}: {required} B are needed, but the budget is {budget} B"),
     help format!("raise the budget so that {required} bytes fit, or work in smaller pieces");
 
     /// A sum of a plan overflows its type.

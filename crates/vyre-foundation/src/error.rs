@@ -379,7 +379,7 @@ error_table! {
 
     /// Bytes that are not encoded hints.
     O009 BadHints {
-        /// Size.
+        /// Number of bytes.
         bytes: usize,
     } ("{bytes} bytes are not encoded hints"), help "delete the file; the next recording writes a new one";
 }

@@ -250,7 +250,7 @@ impl Writer {
         }
     }
 
-    /// Writes a literal with an odd tag.
+    /// Writes a literal: its type as an odd number, which distinguishes it from a value, and its bits.
     fn tagged(&mut self, literal: Literal) {
         self.number((literal.ty as u64) << 1 | 1);
         self.number(literal.bits);

@@ -16,7 +16,7 @@ use crate::body::{Body, Kind, debug_name, name_of, strip};
 /// An enclosing loop.
 pub(crate) struct Loop {
     label: Option<Ident>,
-    /// Variable that holds its value.
+    /// Variable that `break` assigns the value of the loop to.
     value: Option<Ident>,
     /// Exits of outer loops from inside this loop.
     exits: Vec<Exit>,
@@ -35,7 +35,7 @@ struct Exit {
 pub(crate) const FUNCTION: &str = "return";
 
 /// Maximum number of operations of an arm that is speculated (if-converted to `select`).
-const FEW: usize = 2;
+const MAX_SPECULATED: usize = 2;
 
 impl Body {
     /// Translates a function with an early `return` to a single-trip loop.
@@ -179,7 +179,9 @@ impl Body {
         let span = branch.if_token.span;
         let condition = self.value(&branch.cond);
         let simple = |block: &Block| match &block.stmts[..] {
-            [Stmt::Expr(expr, None)] if operations(expr).is_some_and(|count| count <= FEW) => Some(expr.clone()),
+            [Stmt::Expr(expr, None)] if operations(expr).is_some_and(|count| count <= MAX_SPECULATED) => {
+                Some(expr.clone())
+            }
             _ => None,
         };
         let Some((_, otherwise)) = &branch.else_branch else {
@@ -258,12 +260,12 @@ impl Body {
     }
 }
 
-/// Name of a label.
+/// Returns the name of a label.
 pub(crate) fn label(label: Option<&Label>) -> Option<&Ident> {
     label.map(|label| &label.name.ident)
 }
 
-/// Number of operations of an expression, if all are cheap and free of side effects.
+/// Returns the number of operations of an expression, if all are cheap and free of side effects.
 fn operations(expr: &Expr) -> Option<usize> {
     match strip(expr) {
         Expr::Lit(_) | Expr::Path(_) => Some(0),
@@ -278,7 +280,7 @@ fn operations(expr: &Expr) -> Option<usize> {
     }
 }
 
-/// Number that a pattern matches.
+/// Returns the integer literal that a pattern matches.
 fn number(pattern: &Pat) -> Option<TokenStream> {
     match pattern {
         Pat::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => Some(number.to_token_stream()),

@@ -82,7 +82,7 @@ impl Parse for Options {
     }
 }
 
-/// One to three sizes of a workgroup.
+/// Parses a workgroup size of one to three dimensions.
 fn sizes(expr: &Expr) -> syn::Result<[u32; 3]> {
     let one = |expr: &Expr| match expr {
         Expr::Lit(ExprLit { lit: Lit::Int(size), .. }) => size.base10_parse::<u32>(),

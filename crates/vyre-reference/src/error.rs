@@ -9,7 +9,7 @@ error_table! {
 
     /// Invalid subgroup size.
     R001 SubgroupSize {
-        /// The size.
+        /// Subgroup size that was passed.
         size: u32,
     } ("subgroup size {size} is not a power of two from 1 to 128"), help "set `Options::subgroup_size` to the size of the device, such as 32";
 
@@ -17,7 +17,7 @@ error_table! {
     R002 NoSuchBuffer {
         /// The object.
         name: String,
-        /// Number of the buffer.
+        /// Index of the buffer.
         buffer: u64,
         /// Number of buffers passed.
         count: usize,

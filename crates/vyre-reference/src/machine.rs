@@ -21,7 +21,7 @@ type Lanes = Vec<usize>;
 /// Early end of an execution.
 enum Stop {
     OutOfFuel(InstId),
-    /// In this loop, or between two workgroups (`None`).
+    /// The deadline passed in this loop, or between two workgroups (`None`).
     DeadlinePassed(Option<InstId>),
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Machine<'p> {
 
     /// Evaluator of each pure instruction.
     evaluators: SecondaryMap<InstId, Option<Eval>>,
-    /// Workgroup size.
+    /// Number of invocations of a workgroup.
     width: usize,
     /// Bits of each value, `width` of them.
     registers: Vec<u64>,

@@ -35,9 +35,9 @@ impl Access {
 /// Representatives of accesses that do not race with each other.
 #[derive(Clone, Copy, Default)]
 struct Compatible {
-    /// Two from different workgroups.
+    /// Up to two accesses, from different workgroups.
     groups: [Option<Access>; 2],
-    /// Two by different invocations of the latest workgroup, since its latest barrier.
+    /// Up to two accesses, by different invocations of the latest workgroup, since its latest barrier.
     recent: [Option<Access>; 2],
 }
 

@@ -58,13 +58,13 @@ error_table! {
     } ("the plan executes dispatch {dispatch} {planned} times, but must execute each of 0..{recorded} once"),
     help "this is a bug in vyre, unless the fields of the plan were changed: please report it, with the pipeline";
 
-    /// A program that cannot be an operation of a megakernel.
+    /// A program that cannot be an op of a megakernel.
     D030 NotAnOp {
         /// The program.
         program: String,
         /// Violated rule.
         reason: BadOp,
-    } ("`{program}` cannot be an operation: {reason}"),
+    } ("`{program}` cannot be an op: {reason}"),
     help "declare only `input`, `output`, `param`, and `hits` with `hit_count`, all of 32-bit elements";
 
     /// An unknown or freed handle.

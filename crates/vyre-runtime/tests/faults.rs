@@ -22,7 +22,7 @@ const ACCUMULATE: u32 = 4;
 const SCAN: u32 = 5;
 const SPIN: u32 = 8;
 const FIND: u32 = 9;
-/// Far above scheduling delays of workers on a busy machine, and far below the time of 2³² trips.
+/// Time limit that is far above scheduling delays of workers on a busy machine, and far below the time of 2³² trips.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
 const LENGTHS: [u32; 10] = [0, 1, 1, 3, 64, 100, 64, 300, 7, 16];
 

@@ -127,7 +127,7 @@ fn item([op, input, output, param]: [u32; 4]) -> WorkItem {
         FIND => item.param = param % 3000,
         _ => {}
     }
-    // Only elementwise operations work in place.
+    // Only elementwise ops work in place.
     if matches!(op, ROTATE | SCAN | CHECKED | SPIN) && item.input_handle == item.output_handle {
         item.input_handle = item.output_handle % 7 + 1;
     }
@@ -157,7 +157,7 @@ fn read(session: &Session, handle: Handle) -> Vec<u32> {
     session.read(handle).unwrap()
 }
 
-/// Compares a session with the model over three rounds of the same items, so that hot operations are compiled and used.
+/// Compares a session with the model over three rounds of the same items, so that hot ops are compiled and used.
 fn check(device: &Device, config: &Config, items: &[WorkItem]) -> Report {
     let (mut session, handles) = session(device, config.clone());
     let mut model = Model { memory: contents(), hits: Vec::new(), failures: Vec::new() };
@@ -304,7 +304,7 @@ fn hot_chains_are_fused() {
     assert!(report.groups < apart.groups);
     let interpreted = check(&device, &interpreter, &items);
     assert_eq!((interpreted.fused, interpreted.interpreted), (0, items.len() as u64));
-    // An operation that reads other elements of its input cannot be fused.
+    // An op that reads other elements of its input cannot be fused.
     let across = [link(SCALE, 4, 6, 3), link(ROTATE, 6, 4, 0)].repeat(20);
     assert_eq!(check(&device, &configs()[0], &across).fused, 0);
 }
@@ -428,7 +428,7 @@ fn redundant_items_are_pruned() {
 fn pruning_preserves_results() {
     let device = Device::open(&Cpu::default()).unwrap();
     let mut runner = TestRunner::new_with_rng(Cases::with_cases(60), TestRunner::deterministic().new_rng());
-    // A small domain, so that many items repeat: pure operations of two and three handles, in place, and writers of their inputs.
+    // A small domain, so that many items repeat: pure ops of two and three handles, in place, and writers of their inputs.
     let items = proptest::collection::vec((0..6u32, 0..3u32, 0..3u32), 0..120);
     let pruned = std::cell::Cell::new(0);
     runner

@@ -27,7 +27,7 @@ pub struct Cell {
     /// Uniformity of the control flow.
     pub flow: Flow,
     /// Memory that it accesses.
-    pub place: Place,
+    pub memory: MemoryKind,
 }
 
 /// Type or memory operands of an operation.
@@ -88,7 +88,7 @@ impl Flow {
 
 /// Kind of memory that an operation accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum MemoryKind {
     /// None.
     None,
     /// Storage with the length known at dispatch.
@@ -103,25 +103,25 @@ pub enum Place {
     Private,
 }
 
-impl Place {
-    fn of(memory: &Memory) -> Place {
+impl MemoryKind {
+    fn of(memory: &Memory) -> MemoryKind {
         match memory.space {
-            Space::Storage(_) if memory.length.is_none() => Place::Storage,
-            Space::Storage(_) => Place::FixedStorage,
-            Space::Uniform => Place::Uniform,
-            Space::Workgroup => Place::Workgroup,
-            Space::Private => Place::Private,
+            Space::Storage(_) if memory.length.is_none() => MemoryKind::Storage,
+            Space::Storage(_) => MemoryKind::FixedStorage,
+            Space::Uniform => MemoryKind::Uniform,
+            Space::Workgroup => MemoryKind::Workgroup,
+            Space::Private => MemoryKind::Private,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Place::None => "",
-            Place::Storage => "storage",
-            Place::FixedStorage => "storage of known length",
-            Place::Uniform => "uniform",
-            Place::Workgroup => "workgroup",
-            Place::Private => "private",
+            MemoryKind::None => "",
+            MemoryKind::Storage => "storage",
+            MemoryKind::FixedStorage => "storage of known length",
+            MemoryKind::Uniform => "uniform",
+            MemoryKind::Workgroup => "workgroup",
+            MemoryKind::Private => "private",
         }
     }
 }
@@ -165,18 +165,18 @@ impl Coverage {
                 };
                 pending.extend(&inst.blocks);
                 let op = inst.op.info().name;
-                let place = inst.op.memory().map_or(Place::None, |memory| Place::of(program.memory(memory)));
+                let memory = inst.op.memory().map_or(MemoryKind::None, |memory| MemoryKind::of(program.memory(memory)));
                 retyped(program, inst)
                     .into_iter()
-                    .for_each(|subject| self.count(Cell { op, subject, flow, place: Place::None }));
+                    .for_each(|subject| self.count(Cell { op, subject, flow, memory: MemoryKind::None }));
                 for subject in subjects_of(program, inst) {
-                    self.count(Cell { op, subject, flow, place });
+                    self.count(Cell { op, subject, flow, memory });
                 }
                 for &operand in &inst.operands {
                     if let Def::Constant(_) = program.def(operand) {
                         let subject = Subject::Type(program.ty(operand));
                         let flow = if flow == Flow::Uniform { flow } else { Flow::Divergent };
-                        self.count(Cell { op: "const", subject, flow, place: Place::None });
+                        self.count(Cell { op: "const", subject, flow, memory: MemoryKind::None });
                     }
                 }
             }
@@ -212,9 +212,9 @@ impl fmt::Display for Coverage {
             write!(f, " {:>9} {:>9}", flow.name(), "rarest")?;
         }
         writeln!(f)?;
-        for lines in self.cells.chunk_by(|(a, _), (b, _)| (a.op, a.place) == (b.op, b.place)) {
-            let Cell { op, place, .. } = lines[0].0;
-            write!(f, "{op:<25} {:<25}", place.name())?;
+        for lines in self.cells.chunk_by(|(a, _), (b, _)| (a.op, a.memory) == (b.op, b.memory)) {
+            let Cell { op, memory, .. } = lines[0].0;
+            write!(f, "{op:<25} {:<25}", memory.name())?;
             for flow in Flow::ALL {
                 let times = || lines.iter().filter(|(cell, _)| cell.flow == flow).map(|(_, times)| *times);
                 match times().min() {
@@ -235,7 +235,7 @@ impl fmt::Display for Coverage {
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cell { op, subject, flow, place } = self;
+        let Cell { op, subject, flow, memory } = self;
         write!(f, "{op}")?;
         match subject {
             Subject::Nothing => {}
@@ -249,8 +249,8 @@ impl fmt::Display for Cell {
             Subject::Atomic(element) => write!(f, " atomic {element}")?,
             Subject::Retyped(element, declared) => write!(f, " {element} in an object of {declared}")?,
         }
-        if *place != Place::None {
-            write!(f, " in {}", place.name())?;
+        if *memory != MemoryKind::None {
+            write!(f, " in {}", memory.name())?;
         }
         write!(f, ", {}", flow.name())
     }
@@ -307,20 +307,26 @@ fn retyped(program: &Program, inst: &Inst) -> Option<Subject> {
 fn possible() -> Vec<Cell> {
     let objects = objects();
     let mut cells = Vec::new();
-    let mut add = |op: &'static str, required: Option<Scope>, place: Place, subjects: Vec<Subject>| {
+    let mut add = |op: &'static str, required: Option<Scope>, memory: MemoryKind, subjects: Vec<Subject>| {
         for &flow in Flow::possible(required) {
-            cells.extend(subjects.iter().map(|&subject| Cell { op, subject, flow, place }));
+            cells.extend(subjects.iter().map(|&subject| Cell { op, subject, flow, memory }));
         }
     };
     for row in TABLE {
-        let places = [Place::Storage, Place::FixedStorage, Place::Uniform, Place::Workgroup, Place::Private];
+        let kinds = [
+            MemoryKind::Storage,
+            MemoryKind::FixedStorage,
+            MemoryKind::Uniform,
+            MemoryKind::Workgroup,
+            MemoryKind::Private,
+        ];
         // Collective operations have no payload.
         let required = row.op(Payload::None).as_ref().and_then(Scope::required_by);
         match subjects(row) {
-            Some(subjects) => add(row.name, required, Place::None, subjects),
+            Some(subjects) => add(row.name, required, MemoryKind::None, subjects),
             None => {
-                for place in places {
-                    let here = objects.iter().filter(|object| Place::of(object) == place);
+                for memory in kinds {
+                    let here = objects.iter().filter(|object| MemoryKind::of(object) == memory);
                     let mut subjects: Vec<Subject> = here.flat_map(|object| accesses(row, object)).collect();
                     // Read-only and writable objects are the same kind of memory.
                     let mut seen = Vec::new();
@@ -330,7 +336,7 @@ fn possible() -> Vec<Cell> {
                             true
                         }
                     });
-                    add(row.name, required, place, subjects);
+                    add(row.name, required, memory, subjects);
                 }
             }
         }
@@ -341,9 +347,9 @@ fn possible() -> Vec<Cell> {
         .map(|(element, declared)| Subject::Retyped(element, declared))
         .collect();
     for op in ["load", "store"] {
-        add(op, None, Place::None, retyped.clone());
+        add(op, None, MemoryKind::None, retyped.clone());
     }
-    add("const", None, Place::None, Type::ALL.map(Subject::Type).to_vec());
+    add("const", None, MemoryKind::None, Type::ALL.map(Subject::Type).to_vec());
     cells
 }
 

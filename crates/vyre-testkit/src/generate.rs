@@ -131,7 +131,7 @@ impl Random {
     }
 
     /// An index below `length`.
-    pub fn place(&mut self, length: usize) -> usize {
+    pub fn index(&mut self, length: usize) -> usize {
         self.below(length as u32) as usize
     }
 
@@ -142,7 +142,7 @@ impl Random {
 
     /// A random element of a list.
     pub fn choose<'a, T>(&mut self, list: &'a [T]) -> &'a T {
-        &list[self.place(list.len())]
+        &list[self.index(list.len())]
     }
 }
 
@@ -208,7 +208,7 @@ struct Positions {
 
 /// Context of a block.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Context<'a> {
     /// Largest scope whose invocations execute the block together; never the dispatch.
     scope: Scope,
     depth: u32,
@@ -239,7 +239,7 @@ struct Generator<'f> {
     without_nan: Vec<MemId>,
     /// Set at the start of the body.
     positions: Option<Positions>,
-    /// The tile that all invocations have written and may read.
+    /// Workgroup array that all invocations have written and may read.
     open_tile: Option<Own>,
     /// Elements of [`Objects::counters`] not used by a loop.
     free_counters: std::ops::Range<u32>,
@@ -577,9 +577,9 @@ impl Generator<'_> {
             .map(|op| self.apply(body, op, &[], Scope::Invocation));
         let group = self.apply(body, PerGroup::GroupIndex, &[], Scope::Workgroup);
         self.positions = Some(Positions { global, local, group });
-        let place = Place { scope: Scope::Workgroup, depth: 0, enclosing: None };
+        let context = Context { scope: Scope::Workgroup, depth: 0, enclosing: None };
         while self.budget > 0 {
-            self.statement(body, place);
+            self.statement(body, context);
         }
         // Only stored values are compared.
         for position in 0..self.objects.own.len() {
@@ -593,15 +593,15 @@ impl Generator<'_> {
     }
 
     /// Statements of a nested block; restores the visible values afterwards.
-    fn nested(&mut self, block: BlockId, place: Place<'_>) {
+    fn nested(&mut self, block: BlockId, context: Context<'_>) {
         // Outermost nested blocks are longest; otherwise most statements would be in the body.
-        let count = 1 + self.random.below(if place.depth == 1 { 20 } else { 6 });
+        let count = 1 + self.random.below(if context.depth == 1 { 20 } else { 6 });
         for _ in 0..count {
-            self.statement(block, place);
+            self.statement(block, context);
         }
     }
 
-    fn statement(&mut self, block: BlockId, place: Place<'_>) {
+    fn statement(&mut self, block: BlockId, context: Context<'_>) {
         let weights = TABLE.iter().map(|row| row.weight).sum();
         let mut ticket = self.random.below(weights);
         let row = TABLE
@@ -619,8 +619,8 @@ impl Generator<'_> {
             Kind::Atomic => self.atomic(block, row),
             Kind::Collective => {
                 let op = row.op(Payload::None).expect("collective operations carry nothing");
-                if Scope::required_by(&op).is_some_and(|required| place.scope <= required) {
-                    self.collective(block, row, place);
+                if Scope::required_by(&op).is_some_and(|required| context.scope <= required) {
+                    self.collective(block, row, context);
                 }
             }
             Kind::Effect => {
@@ -628,7 +628,7 @@ impl Generator<'_> {
                     self.print(block);
                 }
             }
-            Kind::Control => self.control(block, row, place),
+            Kind::Control => self.control(block, row, context),
         }
     }
 
@@ -673,7 +673,7 @@ impl Generator<'_> {
         self.give(&results, scope_of(&operands), agreement);
     }
 
-    /// Ids and sizes.
+    /// Appends an operation that reads an id or a size.
     fn id_or_size(&mut self, block: BlockId, row: &OpInfo) {
         let all: Vec<MemId> = self.program.memories().keys().collect();
         let payload = match row.form {
@@ -902,9 +902,9 @@ impl Generator<'_> {
         self.push(block, op, &operands, &[])
     }
 
-    fn collective(&mut self, block: BlockId, row: &OpInfo, place: Place<'_>) {
+    fn collective(&mut self, block: BlockId, row: &OpInfo, context: Context<'_>) {
         match row.name {
-            "workgroup_barrier" => self.exchange(block, place),
+            "workgroup_barrier" => self.exchange(block, context),
             "storage_barrier" => self.exchange_in_storage(block),
             name => {
                 let Form::Plain(signature) = row.form else { return };
@@ -945,7 +945,7 @@ impl Generator<'_> {
     }
 
     /// Reads workgroup memory between two barriers, after all invocations have written it.
-    fn exchange(&mut self, block: BlockId, place: Place<'_>) {
+    fn exchange(&mut self, block: BlockId, context: Context<'_>) {
         let votes = self.objects.shared.iter().map(|(at, _)| *at);
         let votes: Vec<MemOperand> =
             votes.filter(|at| self.program.memory(at.memory).space == Space::Workgroup).collect();
@@ -966,10 +966,10 @@ impl Generator<'_> {
         self.push(block, Barrier::Workgroup, &[], &[]);
         self.load_any(block, tile.memory, 4, Agreement::Value);
         // The enclosing loop must not be left before the second barrier.
-        let enclosing = place.enclosing.map(|enclosing| Enclosing { may_leave: false, ..enclosing });
+        let enclosing = context.enclosing.map(|enclosing| Enclosing { may_leave: false, ..enclosing });
         self.open_tile = Some(tile);
         for _ in 0..self.random.below(4) {
-            self.statement(block, Place { enclosing, ..place });
+            self.statement(block, Context { enclosing, ..context });
         }
         self.open_tile = None;
         self.push(block, Barrier::Workgroup, &[], &[]);
@@ -1007,11 +1007,11 @@ impl Generator<'_> {
 
     // Control flow.
 
-    fn control(&mut self, block: BlockId, row: &OpInfo, place: Place<'_>) {
-        if place.depth >= 4 || self.budget <= 0 {
+    fn control(&mut self, block: BlockId, row: &OpInfo, context: Context<'_>) {
+        if context.depth >= 4 || self.budget <= 0 {
             return;
         }
-        let inner = Place { depth: place.depth + 1, ..place };
+        let inner = Context { depth: context.depth + 1, ..context };
         let results: Vec<Type> = (0..self.random.below(3)).map(|_| self.ty()).collect();
         let results: Vec<Type> = results.into_iter().filter(|ty| self.features.types.contains(*ty)).collect();
         match row.form {
@@ -1052,7 +1052,7 @@ impl Generator<'_> {
                 self.branches(block, Control::Region("test.region".into()), always, &[arm], &results, inner);
             }
             Form::Loop => self.bounded_loop(block, &results, inner),
-            Form::Exit | Form::Trap => self.early_exit(block, row, place),
+            Form::Exit | Form::Trap => self.early_exit(block, row, context),
             _ => {}
         }
     }
@@ -1093,14 +1093,14 @@ impl Generator<'_> {
         operand: Available,
         arms: &[BlockId],
         results: &[Type],
-        place: Place<'_>,
+        context: Context<'_>,
     ) {
         let scope = operand.scope;
-        // A uniform loop is left from uniform places only; others from anywhere.
-        let enclosing = place
+        // A uniform loop is left from uniform control flow only; others from anywhere.
+        let enclosing = context
             .enclosing
-            .map(|enclosing| Enclosing { may_leave: enclosing.may_leave && scope <= place.scope, ..enclosing });
-        let place = Place { scope: place.scope.max(scope), enclosing, ..place };
+            .map(|enclosing| Enclosing { may_leave: enclosing.may_leave && scope <= context.scope, ..enclosing });
+        let context = Context { scope: context.scope.max(scope), enclosing, ..context };
         let mut given = vec![(scope, Agreement::Bits); results.len()];
         let mut start = self.random.0;
         for (number, &arm) in arms.iter().enumerate() {
@@ -1114,7 +1114,7 @@ impl Generator<'_> {
                 start = next;
             }
             let visible = self.values.len();
-            self.nested(arm, place);
+            self.nested(arm, context);
             let yielded: Vec<Available> = results.iter().map(|&ty| self.value(ty, Agreement::Rounded)).collect();
             for (given, value) in given.iter_mut().zip(&yielded) {
                 *given = (given.0.max(value.scope), given.1.min(value.agreement));
@@ -1134,14 +1134,14 @@ impl Generator<'_> {
     }
 
     /// A bounded loop that checks its counter first in every trip. The counter is carried or in private memory.
-    fn bounded_loop(&mut self, block: BlockId, results: &[Type], place: Place<'_>) {
+    fn bounded_loop(&mut self, block: BlockId, results: &[Type], context: Context<'_>) {
         let body = self.program.add_block();
         let trips = 1 + self.random.below(5);
         let element = self.free_counters.next().zip(self.objects.counters).map(|(element, memory)| (memory, element));
-        // Uniform loops are left from uniform places only, so that the workgroup or subgroup stays together.
-        let mut scopes = vec![place.scope, Scope::Invocation];
+        // Uniform loops are left from uniform control flow only, so that the workgroup or subgroup stays together.
+        let mut scopes = vec![context.scope, Scope::Invocation];
         if self.features.subgroups {
-            scopes.push(place.scope.max(Scope::Subgroup));
+            scopes.push(context.scope.max(Scope::Subgroup));
         }
         let scope = *self.random.choose(&scopes);
         let (zero, one, bound) = (self.known(0u32), self.known(1u32), self.known(trips));
@@ -1202,7 +1202,7 @@ impl Generator<'_> {
             Some(self.apply(body, Pure::Add, &[left, one], scope).id)
         };
         let enclosing = Enclosing { carried: &carried, results, next, may_leave: true };
-        self.nested(body, Place { scope, depth: place.depth, enclosing: Some(enclosing) });
+        self.nested(body, Context { scope, depth: context.depth, enclosing: Some(enclosing) });
         // Some bodies end in `break`: then only early `continue`s repeat the loop.
         if self.random.chance(4) {
             let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, Agreement::Rounded).id).collect();
@@ -1230,11 +1230,11 @@ impl Generator<'_> {
     }
 
     /// `if c { break | continue | return | trap }`
-    fn early_exit(&mut self, block: BlockId, row: &OpInfo, place: Place<'_>) {
+    fn early_exit(&mut self, block: BlockId, row: &OpInfo, context: Context<'_>) {
         let op = row.op(Payload::None).expect("exits carry nothing");
-        let condition = match (&op, place.enclosing) {
+        let condition = match (&op, context.enclosing) {
             (Op::Terminator(Terminator::Break | Terminator::Continue), Some(Enclosing { may_leave: true, .. })) => {
-                match place.scope {
+                match context.scope {
                     Scope::Invocation => self.condition(block),
                     scope => self.uniform_value(Type::Bool, scope),
                 }
@@ -1246,7 +1246,7 @@ impl Generator<'_> {
             }
             _ => return,
         };
-        let given: Vec<ValueId> = match (&op, place.enclosing) {
+        let given: Vec<ValueId> = match (&op, context.enclosing) {
             (Op::Terminator(Terminator::Break), Some(Enclosing { results, .. })) => {
                 results.iter().map(|&ty| self.value(ty, Agreement::Rounded).id).collect()
             }

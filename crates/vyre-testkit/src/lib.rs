@@ -15,7 +15,7 @@ pub mod mix;
 mod op_programs;
 mod shrink;
 
-pub use coverage::{Cell, Coverage, Flow, Place, Subject};
+pub use coverage::{Cell, Coverage, Flow, MemoryKind, Subject};
 pub use equivalence::{output_difference, rotating_seeds, semantic_difference};
 pub use generate::{Features, Generated, Random, generate};
 pub use shrink::shrink;

@@ -3,7 +3,6 @@
 //! [`shrink`] tries simplifications, largest first: removing an instruction with everything nested in it, replacing a
 //! branch by one arm, replacing an operand by a literal, removing a memory object or a constant. A valid candidate for
 //! which the predicate still holds becomes the current program; the process repeats until no candidate succeeds.
-//! nothing helps any more.
 
 use vyre_foundation::ir::{BlockId, Control, Def, InstId, Literal, Op, Program, Terminator, ValueId, Values};
 use vyre_foundation::{Validated, validate};

@@ -126,12 +126,12 @@ fn truncated_and_mutated_bytes() {
         let contents = wire::encode(&module)[40..].to_vec();
         check_wire("whole", &contents);
         for _ in 0..40 {
-            check_wire("cut off", &contents[..random.place(contents.len())]);
+            check_wire("cut off", &contents[..random.index(contents.len())]);
             let mut changed = contents.clone();
             for _ in 0..1 + random.below(3) {
                 // Inserts large numbers where a count may be.
-                let at = random.place(changed.len());
-                changed.splice(at..=at, [[0xff, 0x7f, 0xff, 0x3f][random.place(4)], random.below(256) as u8]);
+                let at = random.index(changed.len());
+                changed.splice(at..=at, [[0xff, 0x7f, 0xff, 0x3f][random.index(4)], random.below(256) as u8]);
             }
             check_wire("changed", &changed);
         }
@@ -191,12 +191,12 @@ fn truncated_and_mutated_text() {
         let source = text::print(&module(seed, 10 + 20 * (seed as u32 % 10)));
         check_text("whole", &source);
         for _ in 0..25 {
-            check_text("cut off", &source[..random.place(source.len())]);
+            check_text("cut off", &source[..random.index(source.len())]);
             let mut changed = source.clone();
-            let at = random.place(changed.len());
+            let at = random.index(changed.len());
             let pieces =
                 ["{", "}", "loop (", "if true {", "%x", "\"", "18446744073709551615", "§", "\n", "[", "program"];
-            changed.insert_str(at, pieces[random.place(pieces.len())]);
+            changed.insert_str(at, pieces[random.index(pieces.len())]);
             check_text("changed", &changed);
         }
     }

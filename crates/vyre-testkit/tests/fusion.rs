@@ -246,10 +246,10 @@ fn generated(seed: u64) -> Chain {
 
 fn generated_stage(random: &mut Random, stage: u32, size: u32, total: u32, elements: &[&str]) -> String {
     let mut buffers: Vec<usize> = (0..elements.len()).collect();
-    (1..buffers.len()).rev().for_each(|at| buffers.swap(at, random.place(at + 1)));
+    (1..buffers.len()).rev().for_each(|at| buffers.swap(at, random.index(at + 1)));
     let names = ["a", "b", "t0", "t1", "t2", "t3", "y", "z"];
-    let writes = &buffers[..1 + random.place(2)];
-    let reads = &buffers[2..3 + random.place(3)];
+    let writes = &buffers[..1 + random.index(2)];
+    let reads = &buffers[2..3 + random.index(3)];
     let bound = format!("n{}", random.below(total + 3));
     let mut text = format!("program s{stage} workgroup({size}) {{\n    uniform {bound}: u32\n");
     // Index of the accesses to each buffer; loads with another index than the stores would race.

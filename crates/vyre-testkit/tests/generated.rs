@@ -75,7 +75,7 @@ fn mutated(text: &str, random: &mut Random) -> String {
         if bytes.is_empty() {
             break;
         }
-        let (at, from) = (random.place(bytes.len()), random.place(bytes.len()));
+        let (at, from) = (random.index(bytes.len()), random.index(bytes.len()));
         match random.below(6) {
             0 => bytes[at] = b" \n%@{}[]()=,.;\"-0aefzu_\\"[from % 24],
             1 => {
@@ -93,7 +93,7 @@ fn mutated(text: &str, random: &mut Random) -> String {
             }
             _ => {
                 let mut starts = token_starts(&bytes);
-                let (old, new) = (random.place(starts.len()), random.place(starts.len()));
+                let (old, new) = (random.index(starts.len()), random.index(starts.len()));
                 starts.push(bytes.len());
                 let token = bytes[starts[new]..starts[new + 1]].to_vec();
                 bytes.splice(starts[old]..starts[old + 1], token);

@@ -82,7 +82,7 @@ fn mutated_bytes_are_an_error_or_canonical() {
     for case in 0..1_000_000u32 {
         let mut contents = files[case as usize % files.len()].clone();
         for _ in 0..1 + random.below(3) {
-            let at = random.place(contents.len());
+            let at = random.index(contents.len());
             match random.below(4) {
                 0 => contents[at] ^= 1 << random.below(8),
                 1 => contents[at] = random.bits() as u8,

@@ -26,7 +26,7 @@ fn enumerate() -> Vec<wgpu::Adapter> {
 
 /// Returns every adapter with compute shaders.
 pub(crate) fn usable() -> Vec<wgpu::Adapter> {
-    enumerate().into_iter().filter(|adapter| Found::new(adapter).computes).collect()
+    enumerate().into_iter().filter(|adapter| Candidate::new(adapter).computes).collect()
 }
 
 /// Selects an adapter; returns a reason for or against each.
@@ -34,7 +34,7 @@ pub(crate) fn choose(named: Option<&str>) -> Result<(wgpu::Adapter, Vec<String>)
     let mut adapters = enumerate();
     let variable = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
     let wanted = variable.as_deref().or(named);
-    let found: Vec<Found> = adapters.iter().map(Found::new).collect();
+    let found: Vec<Candidate> = adapters.iter().map(Candidate::new).collect();
     let (chosen, reasons) = decide(&found, wanted);
     match chosen {
         Some(chosen) => Ok((adapters.swap_remove(chosen), reasons)),
@@ -43,19 +43,19 @@ pub(crate) fn choose(named: Option<&str>) -> Result<(wgpu::Adapter, Vec<String>)
     }
 }
 
-/// Properties that decide about an adapter.
-struct Found {
+/// Properties of an adapter by which it is selected.
+struct Candidate {
     name: String,
     interface: wgpu::Backend,
     kind: wgpu::DeviceType,
     computes: bool,
 }
 
-impl Found {
-    fn new(adapter: &wgpu::Adapter) -> Found {
+impl Candidate {
+    fn new(adapter: &wgpu::Adapter) -> Candidate {
         let info = adapter.get_info();
         let computes = adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS);
-        Found { name: info.name, interface: info.backend, kind: info.device_type, computes }
+        Candidate { name: info.name, interface: info.backend, kind: info.device_type, computes }
     }
 
     /// Selection rank: lower is better.
@@ -81,12 +81,12 @@ impl Found {
 }
 
 /// Returns the position of the selected adapter, if any, and a reason for each adapter.
-fn decide(found: &[Found], wanted: Option<&str>) -> (Option<usize>, Vec<String>) {
+fn decide(found: &[Candidate], wanted: Option<&str>) -> (Option<usize>, Vec<String>) {
     let is_wanted =
-        |found: &Found| wanted.is_none_or(|wanted| found.name.to_lowercase().contains(&wanted.to_lowercase()));
+        |found: &Candidate| wanted.is_none_or(|wanted| found.name.to_lowercase().contains(&wanted.to_lowercase()));
     let usable = found.iter().enumerate().filter(|(_, found)| found.computes && is_wanted(found));
     let chosen = usable.min_by_key(|(_, found)| found.rank()).map(|(position, _)| position);
-    let reason = |(position, adapter): (usize, &Found)| {
+    let reason = |(position, adapter): (usize, &Candidate)| {
         let verdict = match chosen.map(|chosen| &found[chosen]) {
             _ if !adapter.computes => "not selected: no compute shaders".into(),
             _ if !is_wanted(adapter) => {
@@ -112,8 +112,12 @@ mod tests {
 
     #[test]
     fn best_adapter_is_selected_unless_another_is_named() {
-        let adapter =
-            |name: &str, kind, computes| Found { name: name.into(), interface: wgpu::Backend::Vulkan, kind, computes };
+        let adapter = |name: &str, kind, computes| Candidate {
+            name: name.into(),
+            interface: wgpu::Backend::Vulkan,
+            kind,
+            computes,
+        };
         let found = [
             adapter("Soft", wgpu::DeviceType::Cpu, true),
             adapter("Small", wgpu::DeviceType::IntegratedGpu, true),

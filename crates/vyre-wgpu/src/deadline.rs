@@ -37,7 +37,7 @@ pub(crate) enum Verdict {
     InTime(Instant),
     /// Past the deadline, and waited for until this time.
     Late(Instant),
-    /// No longer waited for.
+    /// Past the deadline and [`GRACE`]: the host has stopped waiting.
     Overdue,
 }
 

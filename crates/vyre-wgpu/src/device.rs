@@ -220,9 +220,9 @@ impl WgpuDevice {
         let Floats { exact_f32, fused_fma, .. } = findings.floats;
         let has_f64 = device.capabilities.types.contains(Type::F64);
         let before = device.target;
-        device.target.veil_floats |= !exact_f32;
+        device.target.opaque_floats |= !exact_f32;
         device.target.emulate_fma |= !fused_fma && has_f64;
-        device.target.veil_counters |= !findings.wrapping_counters;
+        device.target.opaque_counters |= !findings.wrapping_counters;
         if device.target != before {
             findings = probe::run(&device)?;
         }
@@ -254,8 +254,8 @@ impl WgpuDevice {
             loop_budget,
             atomics_64: capabilities.atomics_64,
             // Mesa's software driver needs all workarounds, in all versions so far. Other drivers are probed.
-            veil_floats: loop_budget,
-            veil_counters: loop_budget,
+            opaque_floats: loop_budget,
+            opaque_counters: loop_budget,
             emulate_fma: loop_budget && capabilities.types.contains(Type::F64),
             subgroup_size: capabilities.subgroup_size,
             binding_bytes: binding_bytes(&limits),
@@ -476,7 +476,7 @@ impl Device for WgpuDevice {
             let (flight, report) = stream.record(&mut recorder, step, group.as_ref());
             while launched.next_if(|launch| launch.steps.end <= position).is_some() {}
             if let Some(launch) = launched.peek_mut().filter(|launch| launch.steps.contains(&position)) {
-                launch.report = report.map(ReportPlace::Flight).or(launch.report.take());
+                launch.report = report.map(ReportLocation::Flight).or(launch.report.take());
                 if launch.flights.last().is_none_or(|last| !Arc::ptr_eq(last, &flight)) {
                     launch.flights.push(flight.clone());
                 }
@@ -529,7 +529,7 @@ struct Launched {
     steps: std::ops::Range<usize>,
     flights: Vec<Arc<Flight>>,
     /// Location of the report, if the kernel makes one.
-    report: Option<ReportPlace>,
+    report: Option<ReportLocation>,
     /// Location of the shape of an indirect grid.
     shape: Option<Arc<Staging>>,
     lines: u32,
@@ -543,18 +543,18 @@ struct Launched {
 }
 
 /// Location of a launch's report.
-enum ReportPlace {
+enum ReportLocation {
     /// In the report buffer of its flight.
     Flight(stream::Report),
     /// In a copy of the buffer that several dispatches share.
     Copy(Arc<Staging>),
 }
 
-impl ReportPlace {
+impl ReportLocation {
     fn contents(&self) -> Result<Vec<u8>, Error> {
         match self {
-            ReportPlace::Flight(report) => report.contents(),
-            ReportPlace::Copy(staging) => staging.contents(),
+            ReportLocation::Flight(report) => report.contents(),
+            ReportLocation::Copy(staging) => staging.contents(),
         }
     }
 }
@@ -848,7 +848,7 @@ impl Batch<'_> {
             }));
         }
         if let Some(shared) = &shared {
-            launched.report = Some(ReportPlace::Copy(self.stage(shared, 0, shared.size())?));
+            launched.report = Some(ReportLocation::Copy(self.stage(shared, 0, shared.size())?));
         }
         launched.steps = first_step..self.steps.len();
         Ok(launched)

@@ -142,8 +142,8 @@ pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
     // As for Mesa's software driver, but with 64-bit atomics, so that programs that use them can be lowered.
     let software = lower::Target {
         loop_budget: true,
-        veil_floats: true,
-        veil_counters: true,
+        opaque_floats: true,
+        opaque_counters: true,
         emulate_fma: true,
         subgroup_size: Some(8),
         ..PLAIN
@@ -172,8 +172,8 @@ pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
 const PLAIN: lower::Target = lower::Target {
     loop_budget: false,
     atomics_64: true,
-    veil_floats: false,
-    veil_counters: false,
+    opaque_floats: false,
+    opaque_counters: false,
     emulate_fma: false,
     subgroup_size: None,
     binding_bytes: 128 << 20,

@@ -1,5 +1,5 @@
-//! Driver probe: runs a small kernel, lowered like any other, on numbers whose results are hard to round, and a loop
-//! whose counter wraps around.
+//! Driver probe: detects driver bugs by a small kernel, lowered like any other, with operands for which rounding errors show
+//! and a loop whose counter wraps around.
 
 use vyre_driver::backend::{Command, Device, Groups, Launch, Range};
 use vyre_driver::{Error, Floats};

@@ -90,14 +90,14 @@ pub(crate) struct Recorder {
     steps: usize,
     bytes: u64,
     /// Recorded flights that wait to be submitted.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldFlight>,
     in_flight: VecDeque<Arc<Flight>>,
     /// A helper thread submits held flights.
     is_helped: bool,
 }
 
 /// A flight that is recorded but not submitted.
-struct Held {
+struct HeldFlight {
     flight: Arc<Flight>,
     encoder: wgpu::CommandEncoder,
     /// Contents of the shared buffers, written before the flight.
@@ -494,7 +494,7 @@ impl Stream {
             Ok(()) => {
                 let contents = [&mut recorder.given, &mut recorder.reports]
                     .map(|arena| (arena.buffer.clone(), std::mem::take(&mut arena.contents)));
-                recorder.held.push_back(Held { flight, encoder, contents, staging, uploads, ranges });
+                recorder.held.push_back(HeldFlight { flight, encoder, contents, staging, uploads, ranges });
             }
             Err(error) => self.refuse(&flight, &error),
         }
@@ -531,7 +531,7 @@ impl Stream {
                 Some(None) => self.most_flights,
                 None => return,
             };
-            let is_over = |held: &Held| held.ranges.as_ref().is_some_and(|ranges| !ranges.admits(now));
+            let is_over = |held: &HeldFlight| held.ranges.as_ref().is_some_and(|ranges| !ranges.admits(now));
             if recorder.held.front().is_some_and(is_over) {
                 if let Some(held) = recorder.held.pop_front() {
                     held.flight.left.store(0, Ordering::Release);
@@ -560,8 +560,8 @@ impl Stream {
     }
 
     /// Submits a flight to the driver.
-    fn submit(self: &Arc<Self>, held: Held) -> Result<wgpu::SubmissionIndex, Error> {
-        let Held { flight, encoder, contents, staging, uploads, ranges: _ } = held;
+    fn submit(self: &Arc<Self>, held: HeldFlight) -> Result<wgpu::SubmissionIndex, Error> {
+        let HeldFlight { flight, encoder, contents, staging, uploads, ranges: _ } = held;
         flight.left.store(1 + staging.len(), Ordering::Release);
         self.attempt(0, || {
             for (buffer, contents) in &contents {
@@ -907,7 +907,7 @@ impl Flight {
         all / self.launches.load(Ordering::Relaxed).max(1) as u32
     }
 
-    /// Execution time of its passes by timestamps.
+    /// Execution time of the flight's passes, measured by timestamps.
     fn measured(&self) -> Option<Duration> {
         let (staging, nanoseconds_per_tick) = self.ticks.get()?;
         let contents = staging.contents().ok()?;
@@ -944,7 +944,7 @@ impl Timer {
 }
 
 impl Report {
-    /// Words of the kernel's report, after the flight.
+    /// Bytes of the kernel's report. The flight must have completed.
     pub(crate) fn contents(&self) -> Result<Vec<u8>, Error> {
         let staging = self.flight.staging.get().and_then(|staging| staging.last());
         let staging = staging.ok_or_else(|| failed("a flight has no reports"))?;
@@ -953,7 +953,7 @@ impl Report {
 }
 
 impl Staging {
-    /// Copied contents, after the flight.
+    /// Copied contents. The flight must have completed.
     pub(crate) fn contents(&self) -> Result<Vec<u8>, Error> {
         Ok(self.buffer.get_mapped_range(..self.bytes).map_err(failed)?.to_vec())
     }

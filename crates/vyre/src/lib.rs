@@ -208,7 +208,7 @@ pub mod megakernel {
 
     use crate::Error;
 
-    /// Makes an op of a kernel: `op(&scale::program()?)?`.
+    /// Converts a kernel to an op of a session: `op(&scale::program()?)?`.
     ///
     /// # Errors
     /// The kernel is invalid, or its parameters are not those of an op.

@@ -22,7 +22,7 @@ pub(crate) enum Error {
     Pages { action: &'static str, bytes: usize, error: io::Error },
     #[error("registers cannot be allocated: {0}")]
     Registers(regalloc2::RegAllocError),
-    /// An instruction lowered from the instruction `origin`.
+    /// Failed encoding of an instruction that was lowered from the IR instruction `origin`.
     #[error("{code:?} of {origin}: {error}")]
     Inst { code: Code, origin: u32, error: Box<Error> },
     #[error(transparent)]

@@ -1,6 +1,6 @@
 //! Barrier placement: groups dependent waves so that the fewest global barriers order them.
 //!
-//! The group of a wave is the length of the longest path to it (ASAP levels), which is minimal.
+//! A *wave* is a launch with dependencies on other launches. Its group is the length of the longest path to it (ASAP levels), which is minimal.
 
 use super::{part, reserve};
 use crate::Error;

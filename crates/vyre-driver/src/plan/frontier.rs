@@ -6,15 +6,15 @@ use crate::Error;
 /// Memory demand of a wave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wave {
-    /// Frontier that it processes.
+    /// Size of the frontier that it processes.
     pub frontier_bytes: u64,
-    /// Scratch memory.
+    /// Size of its scratch memory.
     pub scratch_bytes: u64,
-    /// Output.
+    /// Size of its output.
     pub output_bytes: u64,
 }
 
-/// Factor of scratch memory for waves that run together.
+/// Factor by which the scratch memory of a wave grows if it shares a group.
 const FUSED_SCRATCH: u64 = 4;
 
 /// Groups of waves, and their memory.

@@ -231,7 +231,7 @@ error_table! {
     V001 Malformed {
         /// Kind of inconsistency.
         what: Malformation,
-        /// Entity that shows it.
+        /// Inconsistent entity.
         entity: String,
     } ("the program is malformed: {what:?} at {entity}"), help "this is a bug in the tool that made the program";
 

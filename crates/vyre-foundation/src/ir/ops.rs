@@ -1102,7 +1102,7 @@ op_table! {
     }
 
     section Atomic
-    /// A relaxed read-modify-write of an element with one operand, which gives the old value.
+    /// A relaxed atomic read-modify-write (fetch-and-op) of an element with one operand, which gives the old value.
     #[derive(Copy)]
     enum Atomic(MemOperand) {
         /// Adds to an element as `add` does and gives the old value. Sums of floats are rounded in the order in which invocations come.

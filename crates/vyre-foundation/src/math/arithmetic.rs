@@ -1,7 +1,7 @@
-//! What the library is written in: reals, words and truths, and the few operations on them that it needs.
+//! Abstract arithmetic of the math library: f32, u32 and bool values, and the operations on them that its functions use.
 //!
-//! The functions are generic over [`Arithmetic`]. There are two: [`Direct`] computes, and [`Emitter`] writes instructions.
-//! Each row of the table below defines an operation for both, so that they cannot grow apart.
+//! The functions are generic over [`Arithmetic`], which has two implementations: [`Direct`] evaluates on the host, and
+//! [`Emitter`] appends instructions to a program. A row of the table below defines an operation in both.
 
 use std::cell::RefCell;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
@@ -12,10 +12,10 @@ type F = f32;
 type U = u32;
 type B = bool;
 
-/// Computes.
+/// Evaluation on the host.
 pub(crate) struct Direct;
 
-/// Appends instructions to a block of a program, all with the span of what they stand for.
+/// Emission of instructions at the end of a block, all with the span of the math function that they expand.
 pub(crate) struct Emitter<'p> {
     program: RefCell<&'p mut Program>,
     block: BlockId,
@@ -37,7 +37,7 @@ impl<'p> Emitter<'p> {
 
 macro_rules! arithmetic {
     ($($name:ident($($arg:ident: $ty:ident),+) -> $result:ident = $op:ident, $value:expr;)*) => {
-        /// An interpretation of the library: values of the three types, and operations of the op table on them.
+        /// Interpretation of the library: values of the three types, and operations of the op table on them.
         pub(crate) trait Arithmetic: Sized {
             /// An f32.
             type F: Copy;

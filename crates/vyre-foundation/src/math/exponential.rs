@@ -115,7 +115,7 @@ pub(crate) fn atanh<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     magnitude.le(1.0).choose(result, f32::NAN)
 }
 
-/// 2 to the power of y × log₂ x, where the exponent is a pair.
+/// `x` to the power of `y`, as 2 to the power of `y` × log₂ `x`, with the exponent in double-single precision.
 #[inline(always)]
 pub(crate) fn pow<'m, M: Arithmetic>(x: Real<'m, M>, y: Real<'m, M>) -> Real<'m, M> {
     let magnitude = x.abs();

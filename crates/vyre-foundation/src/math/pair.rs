@@ -1,7 +1,7 @@
-//! Numbers of twice the precision, as unevaluated sums of two f32, and polynomials.
+//! Double-single arithmetic: numbers of twice the precision, as unevaluated sums of two f32; and polynomials.
 //!
-//! The operations are the classical error-free transformations (Dekker, Knuth) with `fma`. What they leave out is below
-//! 2⁻⁴⁴ of the result, as long as nothing under- or overflows.
+//! The operations are the classical error-free transformations (Dekker, Knuth) with `fma`. Their relative error is below
+//! 2⁻⁴⁴ if nothing under- or overflows.
 
 use super::arithmetic::{Arithmetic, Real};
 

@@ -65,7 +65,7 @@ pub enum RuleError {
     /// Text after the end of an expression.
     #[error("`{word}` after the end of {text}")]
     Trailing {
-        /// The word.
+        /// First word after the expression.
         word: String,
         /// The expression.
         text: String,

@@ -101,7 +101,7 @@ pub struct Config {
     pub budget: Option<u64>,
     /// Fixed topology, unless the frontier is empty or memory is constrained.
     pub fixed: Option<Topology>,
-    /// Records an [`Iteration`] for each step, and counts the edges that pulls examine, at some cost.
+    /// Records an [`Iteration`] for each step, and counts the edges that pulls examine. Slows pulls down.
     pub explains: bool,
 }
 
@@ -569,8 +569,8 @@ impl<'g> Engine<'g> {
         self.submit(&batch)
     }
 
-    /// Chooses the topology of a step over `nodes` and `edges`, after `dense` dense steps in a row. Without early exit, a pull scans every
-    /// edge of the graph, so no frontier is dense.
+    /// Chooses the topology of a step over a frontier of `nodes` nodes with `edges` outgoing edges, after `dense` dense steps in a row.
+    /// Unless `may_pull`, no frontier counts as dense, because a pull without early exit scans every edge of the graph.
     pub(crate) fn decide(
         &self,
         may_pull: bool,

@@ -1,24 +1,24 @@
-//! Work items, and accesses of operations to the memory that items name.
+//! Work items, and accesses of ops to the memory that items name.
 
 use bytemuck::{Pod, Zeroable};
 
-/// A work item: an operation and its operands, as four words.
+/// A work item: an op and its operands, as four words.
 ///
 /// The default, all zeros, is a no-op.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 pub struct WorkItem {
-    /// The operation.
+    /// The op.
     pub op_handle: u32,
     /// Memory of the input.
     pub input_handle: u32,
     /// Memory of the output.
     pub output_handle: u32,
-    /// A scalar or a third handle, according to the operation.
+    /// A scalar or a third handle, according to the op.
     pub param: u32,
 }
 
-/// Access of an operation to the memory of an operand.
+/// Access of an op to the memory of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Access {
@@ -44,7 +44,7 @@ impl Access {
     }
 }
 
-/// Effects of an operation, for pruning and for hazards between items.
+/// Effects of an op, for pruning and for hazards between items.
 ///
 /// The default reads its input, writes its output, and is not pure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! Kernels of a session: persistent workers that loop over items and execute inlined operations.
+//! Kernels of a session: persistent workers that loop over items and execute inlined ops.
 //!
 //! The host resolves items before a launch into a column-major table, `work`, with a [column](Column) for each operand, such as the first
 //! word of the input. A worker is an invocation or a workgroup. Workers take items in a grid-stride loop, so all items are executed for any
@@ -27,10 +27,10 @@ pub(super) enum Worker {
     ReadyQueue,
 }
 
-/// Contents of a column of the table. In a kernel of several operations, [`Column::Op`] is the first.
+/// Contents of a column of the table. In a kernel of several ops, [`Column::Op`] is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
-    /// Number of the operation.
+    /// Number of the op.
     Op,
     /// First word of an operand.
     First(Field),
@@ -91,7 +91,7 @@ pub(super) enum Slot {
     HitCount,
 }
 
-/// Kernel body of an operation or a window.
+/// Kernel body of an op or a window.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     pub(super) program: Validated<Program>,
@@ -120,7 +120,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Builds a kernel for items of numbered operations, with workgroups of `width` invocations. A watched kernel publishes the states of
+    /// Builds a kernel for items of numbered ops, with workgroups of `width` invocations. A watched kernel publishes the states of
     /// its items and polls the stop flag.
     pub(super) fn new(bodies: &[(u32, &Body)], worker: Worker, width: u32, is_watched: bool) -> Result<Kernel, Error> {
         let name = if let [(_, body)] = bodies { body.program.name() } else { "interpreter" };
@@ -508,7 +508,7 @@ impl KernelBuilder {
         item
     }
 
-    /// Emits a switch on the operation of an item.
+    /// Emits a switch on the op of an item.
     fn arms(
         &mut self,
         to: BlockId,

@@ -23,12 +23,12 @@ pub(super) struct Key {
     pub(super) width: u32,
 }
 
-/// Operations of a kernel.
+/// Ops of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Runs {
     Op(u32),
     Window(u32),
-    /// All operations: the interpreter.
+    /// All ops: the interpreter.
     All,
 }
 
@@ -112,7 +112,7 @@ impl Kernels {
         Ok(Kernels { device, is_watched, known: FxHashMap::default(), compiling: 0, jobs, finished, _alive: alive })
     }
 
-    /// Evicts the interpreters, after the set of operations has changed.
+    /// Evicts the interpreters, after the set of ops has changed.
     pub(super) fn forget_interpreters(&mut self) {
         self.finish_all();
         self.known.retain(|key, _| key.runs != Runs::All);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_differ_in_constants_share_an_interpreter_arm() {
+    fn ops_that_differ_in_constants_share_an_interpreter_arm() {
         let op = |number: u32| {
             let op = ["mul", "xor", "sub"][number as usize % 3];
             let body = format!("%i = global_index\n%x = load input[%i]\n%y = {op} %x, {number}\nstore output[%i], %y");

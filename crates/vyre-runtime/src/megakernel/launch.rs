@@ -336,10 +336,10 @@ impl Session {
             if items == 0 {
                 continue;
             }
-            count(runs, items, "items of an operation")?;
+            count(runs, items, "items of an op")?;
             count(&mut self.reporting_items, if op.reports { items } else { 0 }, "reporting items")?;
             match report.ops.iter_mut().find(|(name, _)| name == op.name()) {
-                Some((_, known)) => count(known, items, "items of an operation")?,
+                Some((_, known)) => count(known, items, "items of an op")?,
                 None => report.ops.push((op.name().into(), items)),
             }
         }

@@ -1,12 +1,12 @@
 //! Megakernels: queues of small work items, drained by few launches of persistent workers.
 //!
 //! ```text
-//! submit    items, each an operation on allocations of the arena
+//! submit    items, each an op on allocations of the arena
 //!   → take      a slice: items of the tenant with the least virtual time, by deadline
 //!   → resolve   handles to words of the arena; invalid items fail individually
 //!   → order     RAW/WAR/WAW hazards between items; barrier groups of independent items, or a ready queue with
 //!               dependency counters
-//!   → sort      items of a group by kernel: one kernel per operation, or the interpreter for all
+//!   → sort      items of a group by kernel: one kernel per op, or the interpreter for all
 //!   → launch    all groups in one submission; workers loop over items
 //! ```
 

@@ -1,4 +1,4 @@
-//! Operations: small programs with one invocation for each element of an item's output.
+//! Ops: small programs with one invocation for each element of an item's output.
 
 use vyre_driver::Error as DriverError;
 use vyre_foundation::Validated;
@@ -10,7 +10,7 @@ use super::item::{self, Traits};
 use super::kernel::{Body, Field, Slot};
 use crate::Error;
 
-/// Access of an operation to a handle of its items.
+/// Access of an op to a handle of its items.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub(super) object: MemId,
@@ -20,7 +20,7 @@ pub(super) struct View {
     pub(super) writes: bool,
 }
 
-/// An operation that items can name.
+/// An op that items can name.
 ///
 /// It is a program with these optional objects: `input`, which it reads; `output`, which it writes; `param`, a uniform `u32` or a third
 /// object; and, to report results of variable number, `hits`, which it writes, and `hit_count`, an atomic counter of them, up to 2³² − 1 in
@@ -41,15 +41,15 @@ pub struct Op {
     pub(super) refusal: Option<DriverError>,
 }
 
-/// Reason why a program cannot be an operation.
+/// Reason why a program cannot be an op.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadOp {
     /// A program that cannot be inlined into the interpreter kernel.
     #[error("{0}")]
     Embed(embed::Refusal),
-    /// An object with a name or access that operations do not have.
-    #[error("`{0}` is not an object of operations, or has another access")]
+    /// An object with a name or access that ops do not have.
+    #[error("`{0}` is not an object of ops, or has another access")]
     UnknownObject(String),
     /// Hits without a counter, or a counter without hits.
     #[error("`hits` and `hit_count` must be declared together")]
@@ -63,7 +63,7 @@ pub enum BadOp {
 }
 
 impl Op {
-    /// Creates an operation from a program.
+    /// Creates an op from a program.
     ///
     /// # Errors
     /// [`Error::NotAnOp`] with the violated rule.
@@ -110,8 +110,8 @@ impl Op {
         Ok(Op { body, views, reports, pure: false, elementwise, refusal: None })
     }
 
-    /// Declares the operation idempotent, so that redundant items can be pruned. A pruned item fails if the item that it repeats fails.
-    /// Ignored for operations that report hits or use atomics.
+    /// Declares the op idempotent, so that redundant items can be pruned. A pruned item fails if the item that it repeats fails.
+    /// Ignored for ops that report hits or use atomics.
     #[must_use]
     pub fn pure(mut self) -> Op {
         let accumulates = self.body.program.memories().keys().any(|object| self.body.is_atomic(object));

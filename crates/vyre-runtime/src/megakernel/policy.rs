@@ -3,7 +3,7 @@
 //! ```text
 //! Request   queue length, device limits, measurements of earlier launches
 //!   → density and pressure, inferred unless given
-//!   → promotion       of hot operations and windows
+//!   → promotion       of hot ops and windows
 //!   → topology        by thresholds of density and memory pressure, with hysteresis
 //!   → worker groups   fewer under memory pressure or for a sparse frontier
 //!   → geometry        width and grid of the launch
@@ -37,7 +37,7 @@ pub struct Request {
     pub requested_hit_capacity: u32,
     /// Expected hits per item.
     pub expected_hits_per_item: u32,
-    /// Number of items of hot operations.
+    /// Number of items of hot ops.
     pub hot_opcode_count: u32,
     /// Number of hot windows.
     pub hot_window_count: u32,
@@ -105,11 +105,11 @@ pub struct Policy {
     pub hit_capacity_multiplier: u32,
     /// Items per lane from which a launch is saturated.
     pub saturated_waves: u32,
-    /// Items of hot operations from which these are promoted.
+    /// Items of hot ops from which these are promoted.
     pub hot_opcode_threshold: u32,
     /// Hot windows from which these are promoted.
     pub hot_window_threshold: u32,
-    /// Queue length from which operations are compiled.
+    /// Queue length from which ops are compiled.
     pub jit_queue_len_threshold: u32,
     /// Age from which items are promoted, in slices.
     pub priority_age_threshold: u32,
@@ -192,12 +192,12 @@ pub enum Pressure {
     Saturated,
 }
 
-/// Execution mode of operations.
+/// Execution mode of ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The interpreter kernel.
     Interpreter,
-    /// One kernel per operation or window.
+    /// One kernel per op or window.
     Jit,
 }
 
@@ -208,11 +208,11 @@ pub enum Route {
     Interpreter,
     /// Queue length beyond the threshold.
     QueueJit,
-    /// Hot operations.
+    /// Hot ops.
     OpcodeJit,
     /// Hot windows.
     WindowJit,
-    /// Hot operations and windows.
+    /// Hot ops and windows.
     OpcodeAndWindowJit,
 }
 
@@ -242,7 +242,7 @@ pub struct Recommendation {
     pub execution_mode: Mode,
     /// Topology.
     pub topology: Topology,
-    /// Hot operations get kernels of their own.
+    /// Hot ops get kernels of their own.
     pub promote_hot_opcodes: bool,
     /// Hot windows are fused into kernels.
     pub promote_hot_windows: bool,
@@ -303,7 +303,7 @@ pub struct PromotionEvidence {
     pub queue_len: u32,
     /// [`Policy::jit_queue_len_threshold`].
     pub jit_queue_len_threshold: u32,
-    /// Items of hot operations.
+    /// Items of hot ops.
     pub hot_opcode_count: u32,
     /// [`Policy::hot_opcode_threshold`].
     pub hot_opcode_threshold: u32,
@@ -313,7 +313,7 @@ pub struct PromotionEvidence {
     pub hot_window_threshold: u32,
     /// Chosen mode.
     pub execution_mode: Mode,
-    /// Hot operations are promoted.
+    /// Hot ops are promoted.
     pub promote_hot_opcodes: bool,
     /// Hot windows are promoted.
     pub promote_hot_windows: bool,
@@ -329,7 +329,7 @@ impl PromotionEvidence {
     /// Formats the comparison that decided.
     pub fn describe(&self) -> String {
         let compared = |count: u32, what: &str, threshold: u32| format!("{count} {what} ≥ {threshold}");
-        let ops = compared(self.hot_opcode_count, "items of hot operations", self.hot_opcode_threshold);
+        let ops = compared(self.hot_opcode_count, "items of hot ops", self.hot_opcode_threshold);
         let windows = compared(self.hot_window_count, "hot windows", self.hot_window_threshold);
         match self.route {
             Route::Interpreter => format!("{} items < {}", self.queue_len, self.jit_queue_len_threshold),

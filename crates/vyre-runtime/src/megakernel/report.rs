@@ -14,15 +14,15 @@ use crate::Error;
 /// Reason why an item was not executed, or not completely. Writes of its other invocations are kept.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {
-    /// The operation is not registered.
+    /// The op is not registered.
     UnknownOp,
-    /// A handle was freed or never issued, or names the other segment than the operation uses.
+    /// A handle was freed or never issued, or names the other segment than the op uses.
     UnknownHandle,
     /// A handle names memory of another tenant.
     ForeignHandle,
-    /// Two handles name the same memory, the operation writes it, and is not elementwise.
+    /// Two handles name the same memory, the op writes it, and is not elementwise.
     Overlap,
-    /// The device cannot run the operation.
+    /// The device cannot run the op.
     Refused,
     /// An invocation exceeded its fuel.
     OutOfFuel,
@@ -57,7 +57,7 @@ pub struct Failed {
     pub reason: Failure,
 }
 
-/// A word reported by an operation.
+/// A word reported by an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hit {
     /// Tenant of the item.
@@ -75,7 +75,7 @@ pub struct Report {
     pub failures: Vec<Failed>,
     /// Reported hits, in unspecified order.
     pub hits: Vec<Hit>,
-    /// Reruns of reporting operations after an overflow of the hit buffer.
+    /// Reruns of reporting ops after an overflow of the hit buffer.
     pub reruns: u64,
     /// Slices that were halved because of a lack of memory.
     pub cuts: u64,
@@ -85,7 +85,7 @@ pub struct Report {
     pub interpreted: u64,
     /// Recommendation of the policy for the last slice.
     pub recommendation: Option<Recommendation>,
-    /// Number of executed items of each operation.
+    /// Number of executed items of each op.
     pub ops: Vec<(String, u64)>,
     /// Statistics of each kernel.
     pub kernels: Vec<KernelStats>,
@@ -123,7 +123,7 @@ impl Report {
         let kernels: Vec<usize> = next.kernels.iter().map(|stats| self.add_kernel(stats)).collect();
         for (name, items) in next.ops {
             match self.ops.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, known)) => count(known, items, "items of an operation")?,
+                Some((_, known)) => count(known, items, "items of an op")?,
                 None => self.ops.push((name, items)),
             }
         }
@@ -184,7 +184,7 @@ impl Report {
 /// Statistics of a kernel.
 #[derive(Clone, Debug)]
 pub struct KernelStats {
-    /// Name of its operation, names of the operations of its window, `interpreter`, or `counted` for the ready-queue kernel.
+    /// Name of its op, names of the ops of its window, `interpreter`, or `counted` for the ready-queue kernel.
     pub name: String,
     /// Executed items, or windows of items.
     pub units: u64,

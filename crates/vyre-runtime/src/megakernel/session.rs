@@ -1,4 +1,4 @@
-//! Sessions: arena, operations and queues of a megakernel, and the drain loop.
+//! Sessions: arena, ops and queues of a megakernel, and the drain loop.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub struct Config {
     /// Launch policy of slices.
     pub policy: Policy,
     /// Autotunes workgroup width, slice size, hit capacity and JIT threshold. Results are stored in the [hints](vyre_driver::Telemetry) of
-    /// the device, for sessions with the same operations.
+    /// the device, for sessions with the same ops.
     pub tune: bool,
     /// Synchronization of dependent items.
     pub order: Order,
@@ -164,13 +164,13 @@ pub(super) fn largest_class(bytes: u64) -> u64 {
     }
 }
 
-/// A megakernel session: arena, operations and queues on a device.
+/// A megakernel session: arena, ops and queues on a device.
 pub struct Session {
     pub(super) device: Device,
     pub(super) config: Config,
     pub(super) arena: Arena,
     pub(super) ops: Vec<Op>,
-    /// Executed items of each operation.
+    /// Executed items of each op.
     pub(super) runs: Vec<u64>,
     pub(super) kernels: Kernels,
     pub(super) queues: Queues,
@@ -202,7 +202,7 @@ pub struct Session {
     pub(super) journal: Option<Journal>,
     /// The arena does not have its contents, because restoring it failed.
     needs_restore: bool,
-    /// Total hits, and total items of reporting operations.
+    /// Total hits, and total items of reporting ops.
     pub(super) total_hits: u64,
     pub(super) reporting_items: u64,
     /// Report of a failed drain, which the next drain continues.
@@ -219,7 +219,7 @@ pub struct Session {
     pub(super) planner: frontier::Planner,
     /// Histogram of the slice's items by [bucket](Resolved::bucket).
     pub(super) mix: Vec<u32>,
-    /// Executed items of each operation of a batch.
+    /// Executed items of each op of a batch.
     pub(super) executed: Vec<u64>,
     /// Scratch memory, reused by the next slice.
     pub(super) resolved: Vec<Resolved>,
@@ -227,7 +227,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates a session without operations.
+    /// Creates a session without ops.
     ///
     /// # Errors
     /// There is not enough memory, the budget is too small, the device does not support a watchdog, or the compiler thread cannot be
@@ -287,7 +287,7 @@ impl Session {
         })
     }
 
-    /// Registers an operation, and returns its handle for items.
+    /// Registers an op, and returns its handle for items.
     pub fn register(&mut self, op: Op) -> u32 {
         self.ops.push(op);
         self.runs.push(0);
@@ -600,7 +600,7 @@ impl Session {
     /// reporting it again. The next drain begins with the items that did not complete. A cancellation during the replay ends that drain.
     ///
     /// # Errors
-    /// There is no journal, or the device refuses an operation that was executed before, or does not complete an item that was complete
+    /// There is no journal, or the device refuses an op that was executed before, or does not complete an item that was complete
     /// before. The arena cannot be used until a resume succeeds, on this device or another one.
     pub fn resume(&mut self, device: &Device) -> Result<(), Error> {
         let Some(journal) = self.journal.take() else {
@@ -648,7 +648,7 @@ impl Session {
 
     /// Replays items of a tenant.
     fn replay_items(&mut self, tenant: u32, items: &[Executed]) -> Result<(), Error> {
-        // Operations that report hits write no memory.
+        // Ops that report hits write no memory.
         let is_silent = |executed: &&Executed| {
             let op = self.ops.get(executed.item.op_handle.wrapping_sub(1) as usize);
             op.is_none_or(|op| !op.reports)
@@ -679,7 +679,7 @@ impl Session {
                     // `done` does not advance in a replay, so the rest reuses these sequence numbers.
                     self.duplicates.clear();
                 }
-                // The watchdog stopped an item, as before, or an operation was refused.
+                // The watchdog stopped an item, as before, or an op was refused.
                 Err(Error::Driver(DriverError::Cancelled)) => {}
                 Err(Error::Driver(DriverError::OutOfMemory { .. })) if self.cut > 1 => {
                     self.cut = self.cut.div_ceil(2);

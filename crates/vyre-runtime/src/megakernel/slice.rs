@@ -64,7 +64,7 @@ pub(super) struct Resolved {
     pub(super) item: WorkItem,
     /// Position in the slice.
     pub(super) position: u32,
-    /// 2 × number of the operation, plus 1 if it has more than [`FEW`] elements.
+    /// 2 × number of the op, plus 1 if it has more than [`FEW`] elements.
     pub(super) bucket: u32,
     pub(super) operands: [WordRange; 3],
 }
@@ -79,7 +79,7 @@ pub(super) struct WordRange {
 /// Maximum elements of an item that is executed by a single invocation.
 pub(super) const FEW: u32 = 8;
 
-/// Executed items from which an operation is hot.
+/// Executed items from which an op is hot.
 const HOT: u64 = 64;
 
 impl Resolved {
@@ -276,7 +276,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns true if the slice has items of reporting operations.
+    /// Returns true if the slice has items of reporting ops.
     fn reports(&self) -> bool {
         self.ops.iter().zip(self.mix.chunks(2)).any(|(op, mix)| op.reports && mix != [0; 2])
     }
@@ -341,7 +341,7 @@ impl Session {
             device_memory_budget_bytes: self.config.budget,
             ..Request::direct(u32::try_from(items).unwrap_or(u32::MAX), 0, capabilities.max_workgroup_size[0])
         };
-        // Only reporting operations need a hit buffer.
+        // Only reporting ops need a hit buffer.
         self.lacks_room_for_hits = reporting > 0;
         let hits = match reporting {
             0 => 1,
@@ -433,7 +433,7 @@ impl Session {
         (is_there && pays).then_some(key)
     }
 
-    /// Assigns a kernel to each bucket. Operations without a compiled kernel are interpreted.
+    /// Assigns a kernel to each bucket. Ops without a compiled kernel are interpreted.
     fn buckets(&mut self, compiles: bool, width: u32) -> Result<Vec<Key>, DriverError> {
         let mut buckets = Vec::with_capacity(self.mix.len());
         for (number, op) in (0..).zip(&self.ops) {
@@ -445,7 +445,7 @@ impl Session {
                 let all = Key { runs: Runs::All, ..*key };
                 let taken = (0..).zip(&self.ops).filter(|(_, op)| all.takes(&op.body) && op.refusal.is_none());
                 let bodies: Vec<(u32, &Body)> = taken.map(|(number, op)| (number, &op.body)).collect();
-                // If the interpreter cannot be compiled, the operation gets a kernel of its own.
+                // If the interpreter cannot be compiled, the op gets a kernel of its own.
                 match self.kernels.require(all, &bodies) {
                     Ok(()) => *key = all,
                     Err(_) => {

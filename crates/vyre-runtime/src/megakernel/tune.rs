@@ -21,7 +21,7 @@ use super::session::Session;
 pub struct Settings {
     /// Invocations of a workgroup.
     pub width: u32,
-    /// Slice size from which operations are compiled. [`NEVER`] also disables promotion of hot operations and windows.
+    /// Slice size from which ops are compiled. [`NEVER`] also disables promotion of hot ops and windows.
     pub jit: u32,
     /// Hit capacity as a multiple of the expected hits.
     pub multiplier: u32,
@@ -53,7 +53,7 @@ pub struct Tuner {
 
 impl Tuner {
     /// Begins a search at `start`, for workgroups of at most `widest` invocations and slices of at most `most_batch` items. The hit
-    /// capacity is tuned only if some operation `reports` hits.
+    /// capacity is tuned only if some op `reports` hits.
     pub fn new(start: Settings, widest: u32, most_batch: u32, reports: bool) -> Tuner {
         let mut candidates: Vec<(Knob, u32)> = Vec::new();
         if reports {
@@ -177,7 +177,7 @@ impl Session {
         self.limit = batch as usize;
     }
 
-    /// Discards the tuning, and restores the configured settings: the set of operations has changed.
+    /// Discards the tuning, and restores the configured settings: the set of ops has changed.
     pub(super) fn forget_tuning(&mut self) {
         if let Some(tuning) = self.tuning.take() {
             self.config.policy = tuning.standard;

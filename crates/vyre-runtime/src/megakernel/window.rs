@@ -1,6 +1,6 @@
 //! Windows: fusion of hot chains of dependent items into one kernel body.
 //!
-//! In a chain, each item after the first depends only on items of the chain. Chains of the same operations over memory of the same shape
+//! In a chain, each item after the first depends only on items of the chain. Chains of the same ops over memory of the same shape
 //! recur, and a shape is fused once it has occurred as often as the policy's threshold. A window depends on what its first item depends on,
 //! and dependents of any of its items depend on the window.
 
@@ -28,7 +28,7 @@ const IDLE: u64 = 256;
 /// Maximum number of counted shapes.
 const MOST_COUNTED: usize = 256;
 
-/// Shape of a chain: its operations, and for each handle the index of its memory within the window and its length.
+/// Shape of a chain: its ops, and for each handle the index of its memory within the window and its length.
 type Shape = SmallVec<[u32; 64]>;
 
 /// Unit of execution: an item or a window of items.

@@ -174,11 +174,11 @@ impl Pipeline {
 /// Access of a dispatch or launch to a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Use {
-    /// The buffer.
+    /// Accessed buffer.
     pub buffer: BufferId,
-    /// May read it.
+    /// The access may read it.
     pub reads: bool,
-    /// May write it.
+    /// The access may write it.
     pub writes: bool,
 }
 

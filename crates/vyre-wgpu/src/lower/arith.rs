@@ -64,55 +64,55 @@ impl Builder {
                 | Pure::Gt
                 | Pure::Ge
         );
-        if !(algebraic && ty.is_float() && self.veil.is_some()) {
+        if !(algebraic && ty.is_float() && self.opaque_zeros.is_some()) {
             return self.bare(op, ty, result, operands);
         }
         let operands: Vec<Expr> = operands
             .iter()
             .enumerate()
-            .map(|(position, &operand)| self.veiled_operand(ty, position, operand))
+            .map(|(position, &operand)| self.opaque_operand(ty, position, operand))
             .collect();
         let value = self.bare(op, ty, result, &operands);
-        if result == Type::Bool { value } else { self.veiled_result(ty, value) }
+        if result == Type::Bool { value } else { self.opaque_result(ty, value) }
     }
 
-    /// Veils an operand of a float operation from the driver's optimizer. The first operand has a separate veil, so
-    /// that equal operands do not look equal.
-    pub(super) fn veiled_operand(&mut self, ty: Type, position: usize, operand: Expr) -> Expr {
-        match self.veil {
-            Some([others, first]) => self.veiled(ty, operand, if position == 0 { first } else { others }),
+    /// Makes an operand of a float operation opaque to the driver's optimizer. The first operand has a separate zero, so
+    /// that equal operands are not recognized as equal.
+    pub(super) fn opaque_operand(&mut self, ty: Type, position: usize, operand: Expr) -> Expr {
+        match self.opaque_zeros {
+            Some([others, first]) => self.opaque(ty, operand, if position == 0 { first } else { others }),
             None => operand,
         }
     }
 
-    /// Veils the result of a float operation from the driver's optimizer.
-    pub(super) fn veiled_result(&mut self, ty: Type, value: Expr) -> Expr {
-        match self.veil {
-            Some([_, veil]) => self.veiled(ty, value, veil),
+    /// Makes the result of a float operation opaque to the driver's optimizer.
+    pub(super) fn opaque_result(&mut self, ty: Type, value: Expr) -> Expr {
+        match self.opaque_zeros {
+            Some([_, opaque_zero]) => self.opaque(ty, value, opaque_zero),
             None => value,
         }
     }
 
-    /// Veils an integer that was widened to 64 bits: Mesa narrows comparisons of such values, incorrectly for shifted
+    /// Makes an integer that was widened to 64 bits opaque: Mesa narrows comparisons of such values, incorrectly for shifted
     /// ones.
-    fn veiled_wide(&mut self, ty: Type, value: Expr) -> Expr {
-        let Some([_, veil]) = self.veil else { return value };
+    fn opaque_wide(&mut self, ty: Type, value: Expr) -> Expr {
+        let Some([_, opaque_zero]) = self.opaque_zeros else { return value };
         let bits = self.as_unsigned(ty, value);
-        let bits = expr!(self, xor(bits, resize(veil, [Type::U64])));
+        let bits = expr!(self, xor(bits, resize(opaque_zero, [Type::U64])));
         self.of_unsigned(ty, bits)
     }
 
-    /// Opaque identity on floats, against reassociation: Mesa folds `(a + b) - a` to `b` and `a - a` to 0, unless
+    /// Optimization barrier: the identity, by an exclusive or with a zero that is loaded at run time. Against reassociation: Mesa folds `(a + b) - a` to `b` and `a - a` to 0, unless
     /// SPIR-V decorates each operation, which naga cannot express.
-    pub(super) fn veiled(&mut self, ty: Type, value: Expr, veil: Expr) -> Expr {
+    pub(super) fn opaque(&mut self, ty: Type, value: Expr, opaque_zero: Expr) -> Expr {
         match ty {
             Type::F64 | Type::U64 | Type::I64 => {
-                let bits = expr!(self, xor(bitcast(value, [Type::U64]), resize(veil, [Type::U64])));
+                let bits = expr!(self, xor(bitcast(value, [Type::U64]), resize(opaque_zero, [Type::U64])));
                 self.bitcast(bits, ty)
             }
-            Type::F16 => expr!(self, select(ne(veil, 0), zero([Type::F16]), value)),
+            Type::F16 => expr!(self, select(ne(opaque_zero, 0), zero([Type::F16]), value)),
             Type::Bool | Type::F32 | Type::U32 | Type::I32 => {
-                expr!(self, bitcast(xor(bitcast(value, [Type::U32]), veil), ty))
+                expr!(self, bitcast(xor(bitcast(value, [Type::U32]), opaque_zero), ty))
             }
         }
     }
@@ -540,7 +540,7 @@ impl Builder {
                     Ordering::Less => self.resize(value, same_sign),
                     Ordering::Greater => {
                         let wide = self.resize(value, same_sign);
-                        self.veiled_wide(same_sign, wide)
+                        self.opaque_wide(same_sign, wide)
                     }
                 };
                 if same_sign == to { sized } else { self.bitcast(sized, to) }

@@ -25,8 +25,8 @@ pub(super) struct Builder {
     pub(super) function: naga::Function,
     /// The device rounds `fma` twice.
     pub(super) emulate_fma: bool,
-    /// Two opaque zeros (u32), if floats are veiled: for operands, and for results.
-    pub(super) veil: Option<[Expr; 2]>,
+    /// Two u32 zeros that the driver loads at run time, if floats are to be opaque to its optimizer: for operands, and for results.
+    pub(super) opaque_zeros: Option<[Expr; 2]>,
     /// Open blocks, innermost last.
     blocks: Vec<Block>,
     /// Nesting depth of each expression in text form.

@@ -4,7 +4,7 @@
 //! `(limit − initial) / step`, evaluates the exit condition for that trip alone, and unrolls the loop that many times
 //! without it. A counter that wraps around meets the condition in an earlier trip, which Mesa 22.3 misses
 //! (`calculate_iterations` in `nir_loop_analyze.c`). On such a driver the initial value of a counter that may wrap is
-//! veiled, so that the loop has no constant trip count and keeps its condition.
+//! opaque (a zero loaded at run time is xored in), so that the loop has no constant trip count and keeps its condition.
 
 use vyre_foundation::analysis::{Increment, const_trip_count, exits_of};
 use vyre_foundation::ir::{InstId, Op, Program, Pure, Type, ValueId};
@@ -20,7 +20,7 @@ pub(super) fn may_wrap(program: &Program, id: InstId, position: usize) -> bool {
     low < least || high > most || (changes_sign && is_reinterpreted(program, id, position, param))
 }
 
-/// Least and greatest number of an integer type.
+/// Minimum and maximum of an integer type.
 fn range(ty: Type) -> Option<(i128, i128)> {
     match ty {
         Type::U32 => Some((0, u32::MAX.into())),
@@ -35,8 +35,8 @@ fn signed_most(ty: Type) -> i128 {
     if ty.bits() == 64 { i64::MAX.into() } else { i32::MAX.into() }
 }
 
-/// Least and greatest value of a parameter that starts at a literal and is stepped by literals, in a loop whose trip count is
-/// known; one step more than that is taken, because it may be computed before the loop is left.
+/// Value range of an induction variable with literal start and steps, in a loop of constant trip count `n`. Includes the value
+/// after `n + 1` steps, which may be computed before the loop exits.
 fn values(program: &Program, id: InstId, position: usize, param: ValueId) -> Option<(i128, i128)> {
     let start = number(program, program.inst(id).operands[position], program.ty(param))?;
     let steps = i128::from(const_trip_count(program, id)?.trips) + 1;

@@ -292,11 +292,11 @@ impl Lowerer<'_> {
         let block = program.block(body);
         let variables: Vec<Expr> = params.iter().map(|&(_, variable)| variable).collect();
         self.assign(&variables, &inst.operands);
-        if self.target.veil_counters {
+        if self.target.opaque_counters {
             for (position, &(param, variable)) in params.iter().enumerate() {
                 if counters::may_wrap(program, id, position) {
                     let (start, zeros) = (self.b.load(variable), self.param(param::ZEROS));
-                    let start = self.b.veiled(program.ty(param), start, zeros);
+                    let start = self.b.opaque(program.ty(param), start, zeros);
                     self.b.store(variable, start);
                 }
             }

@@ -31,11 +31,11 @@ impl Builder {
         expr!(self, resize(select(is_finite([sum.high]), odd, [sum.high]), ty))
     }
 
-    /// f64 operation veiled from the driver's optimizer.
+    /// f64 operation that is opaque to the driver's optimizer.
     fn f64_op(&mut self, op: BinaryOperator, a: Expr, b: Expr) -> Expr {
-        let (a, b) = (self.veiled_operand(Type::F64, 0, a), self.veiled_operand(Type::F64, 1, b));
+        let (a, b) = (self.opaque_operand(Type::F64, 0, a), self.opaque_operand(Type::F64, 1, b));
         let value = self.binary(op, a, b);
-        self.veiled_result(Type::F64, value)
+        self.opaque_result(Type::F64, value)
     }
 
     fn f64_add(&mut self, a: Expr, b: Expr) -> Expr {

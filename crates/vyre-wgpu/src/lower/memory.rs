@@ -252,7 +252,7 @@ impl Lowerer<'_> {
             })
     }
 
-    /// Returns whether a value differs between all invocations of a workgroup, and is below their number.
+    /// Returns whether a value is the index of the invocation in its workgroup: distinct in all invocations, and below their number.
     fn is_own_index(&self, value: ValueId) -> bool {
         let program = self.program;
         let Def::Result(inst, _) = program.def(value) else { return false };
@@ -366,7 +366,7 @@ impl Lowerer<'_> {
         elements
     }
 
-    /// Accesses an element where it is in bounds.
+    /// Emits an access under the condition that its element is in bounds.
     fn where_inside(&mut self, inside: Inside, access: impl FnOnce(&mut Self)) {
         match inside {
             Inside::Never => {}

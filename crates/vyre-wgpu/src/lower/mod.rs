@@ -73,10 +73,10 @@ pub(crate) struct Target {
     pub(crate) loop_budget: bool,
     /// 64-bit atomics are available.
     pub(crate) atomics_64: bool,
-    /// Float operations are veiled, because the driver would simplify `(a + b) - a` to `b`.
-    pub(crate) veil_floats: bool,
-    /// Initial values of loop counters that may wrap around are veiled, because the driver would miscount the trips.
-    pub(crate) veil_counters: bool,
+    /// Float operations are opaque to the driver's optimizer, which would simplify `(a + b) - a` to `b`.
+    pub(crate) opaque_floats: bool,
+    /// Initial values of loop counters that may wrap around are opaque to the driver's optimizer, which would miscount the trips.
+    pub(crate) opaque_counters: bool,
     /// `fma` is emulated with f64, because the device rounds it twice.
     pub(crate) emulate_fma: bool,
     /// Subgroup size, if known.
@@ -96,8 +96,8 @@ impl Target {
                 self.loop_budget,
                 "all loops of a subgroup end after 65535 trips together, those of padding lanes included",
             ),
-            (self.veil_counters, "loops whose counter wraps around are miscounted"),
-            (self.veil_floats, "float operations are reassociated"),
+            (self.opaque_counters, "loops whose counter wraps around are miscounted"),
+            (self.opaque_floats, "float operations are reassociated"),
             (self.emulate_fma, "fma is rounded twice"),
         ];
         let present = defects.into_iter().filter(|(present, _)| *present);
@@ -214,7 +214,7 @@ impl Source {
     /// Lowers the program. Binding 0 is `params`, the storage objects follow in order, and the last is `report`.
     pub(crate) fn lower(&self, target: Target, variant: &Variant) -> Lowered {
         let target = match self.program.is_fast() {
-            true => Target { veil_floats: false, emulate_fma: false, ..target },
+            true => Target { opaque_floats: false, emulate_fma: false, ..target },
             false => target,
         };
         Lowerer::new(self, target, variant).run()
@@ -361,8 +361,8 @@ impl<'p> Lowerer<'p> {
             self.b.return_when(ended);
         }
         self.compute_ids();
-        if self.target.veil_floats {
-            self.b.veil = Some([self.param(param::ZEROS), self.param(param::ZEROS + 1)]);
+        if self.target.opaque_floats {
+            self.b.opaque_zeros = Some([self.param(param::ZEROS), self.param(param::ZEROS + 1)]);
         }
         self.declare_memory();
         self.prepare_effects();

@@ -70,7 +70,7 @@ fn html_of(program: &Validated<Program>, source: &Source) -> Result<String, Erro
 /// Source text of a program.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The file.
+    /// Path of the file.
     pub file: String,
     /// The text, or the relevant part of it.
     pub text: String,

@@ -120,7 +120,7 @@ where
     Ok(ends.slice(groups - 1..groups)?.download()?[0] as usize)
 }
 
-/// Lanes of a block, whose prefixes are computed by log-step exchanges: at most the subgroup size of every device that has subgroups.
+/// Lanes of a block, in which prefixes are computed by log-step exchanges. No device with subgroups has smaller ones.
 const BLOCK: u32 = 8;
 
 /// Scans one value per lane, from a carry-in. Returns the exclusive prefix of each lane, and the carry-out.

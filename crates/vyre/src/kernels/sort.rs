@@ -148,7 +148,7 @@ pub fn top_k<K: Key>(
     batch.run()
 }
 
-/// Records the permutation that sorts keys whose bits `change` are flipped.
+/// Adds launches that write the stable sort permutation of `keys` to `order`; the bits `change` of each key are flipped for comparison.
 fn ordered<K: Key>(batch: &mut Batch<'_>, keys: &Buffer<K>, order: &mut Buffer<u32>, change: u32) -> Result<(), Error> {
     let n = count_of(keys)?;
     let copied = batch.device().zeros(n)?;

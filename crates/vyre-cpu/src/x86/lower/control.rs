@@ -663,7 +663,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Emits the general form of a loop.
+    /// Emits a loop with any exits: masks for divergent ones, and staged parameters for `continue` in the middle of a trip.
     fn general_loop(&mut self, id: InstId, exit: machine::BlockId, entry: &[Reg], divergent: bool, carries_mask: bool) {
         let program = self.plan.program;
         let inst = program.inst(id);

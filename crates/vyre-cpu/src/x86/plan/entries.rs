@@ -2,7 +2,6 @@
 //!
 //! The first entries are those of the objects in declaration order, with lengths in elements of the declared type. An
 //! object accessed with other element sizes has one more entry per size, with the length in those elements.
-//! accessed as elements of another size has one more entry for each size, whose length counts those.
 
 use smallvec::SmallVec;
 use vyre_foundation::ir::entity::Entity;
