@@ -694,7 +694,7 @@ vyre-none = []
     }
 
     #[test]
-    fn packages_below_one_in_a_tree() {
+    fn subtree_lists_the_dependencies_of_a_package() {
         let tree = "0 vyre v1 default\n1 wgpu v30 std\n2 naga v30\n3 bitflags v2 std\n1 png v1\n0 vyre-cli v1\n1 wgpu v30 std\n2 log v1\n";
         let packages: Vec<String> = subtree(tree, "wgpu").unwrap().into_iter().collect();
         assert_eq!(packages, ["bitflags v2 std", "log v1", "naga v30"]);
@@ -702,7 +702,7 @@ vyre-none = []
     }
 
     #[test]
-    fn text_that_is_no_relative_link() {
+    fn absolute_links_and_code_are_no_relative_links() {
         let text = "[x](https://example.com/a) [x](mailto:a@example.com) [x](#here) `[x](code)`\n```\n[x](code)\n```\n";
         assert_eq!(relative_links(text), []);
     }

@@ -59,7 +59,7 @@ fn flush(text: &str) -> String {
 }
 
 #[test]
-fn blocks_are_tested() {
+fn code_blocks_of_the_book_are_valid() {
     for Block { place, language, text } in blocks() {
         let included = text.trim().strip_prefix("{{#include ../../").and_then(|text| text.strip_suffix("}}"));
         match language.as_str() {

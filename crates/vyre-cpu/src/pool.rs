@@ -1,10 +1,10 @@
-//! A thread pool that executes one parallel loop at a time, with workers that spin before they park.
+//! A work-stealing thread pool that executes one parallel loop at a time. Workers spin before they park.
 //!
 //! Waking a parked thread costs more than a small kernel takes, so workers stay awake for some microseconds after each
 //! loop, in which the next one usually comes. The thread that asks for a loop takes part in it.
 //!
 //! Each thread starts with its own share of the iterations, the same one in loops of equal length, for cache affinity
-//! between kernels. Idle workers steal from other shares. Thread 0, the caller, goes through the shares in ascending
+//! between kernels. A worker whose share is empty steals iterations from other shares. Thread 0, the caller, goes through the shares in ascending
 //! order, so every iteration that it starts has all lower iterations started before it: iterations may wait for lower
 //! ones.
 //!
@@ -104,6 +104,7 @@ impl Loop<'_> {
         let from = self.timings.map(|_| Instant::now());
         let mut is_first = true;
         let shares = self.next.len() as u32;
+        // The worker's own share, then work stealing from the others.
         for share in (worker..shares).chain(0..worker) {
             let end = start_of(share + 1, shares, self.end);
             loop {

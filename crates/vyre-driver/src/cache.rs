@@ -481,7 +481,7 @@ mod tests {
         fs::remove_dir_all(cache.folder()).unwrap();
     }
 
-    /// Environment variable that makes `another_process` a child process, and names its folder.
+    /// Environment variable that makes `child_process_entry` a child process, and names its folder.
     const FOLDER: &str = "VYRE_TEST_CACHE";
     /// Number of programs that the processes share.
     const SHARED: u64 = 8;
@@ -489,7 +489,7 @@ mod tests {
     /// Starts this test binary as a child that reads and writes continuously, and prints a line for each round.
     fn another(cache: &Cache) -> (Child, impl Iterator<Item = String> + use<>) {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "cache::tests::another_process", "--nocapture"]).env(FOLDER, cache.folder());
+        command.args(["--exact", "cache::tests::child_process_entry", "--nocapture"]).env(FOLDER, cache.folder());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         (child, lines.filter(|line| line.ends_with("round")))
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process() {
+    fn child_process_entry() {
         let Some(folder) = std::env::var_os(FOLDER) else { return };
         let cache = Cache::kept_in(PrivateFolder::open(folder).unwrap());
         loop {

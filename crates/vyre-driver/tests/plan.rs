@@ -119,7 +119,7 @@ fn sums_of_stages_overflow() {
 }
 
 #[test]
-fn capacity_is_retained() {
+fn planner_capacity_is_retained() {
     assert_eq!(launch_fusion::Planner::default().capacity(), 0);
     let mut planner = launch_fusion::Planner::with_capacity(50).unwrap();
     let capacity = planner.capacity();
@@ -166,7 +166,7 @@ fn diamond_memory_peaks() {
 }
 
 #[test]
-fn groups_are_split() {
+fn groups_are_split_to_fit_the_budget() {
     let plan = envelope(&[(10, 10, 10); 3], &[], 100).unwrap();
     assert_eq!(plan.barriers.groups().collect::<Vec<_>>(), [[0], [1], [2]]);
     assert_eq!((plan.barriers.global_barriers, plan.max_group_width, plan.peak_scratch_bytes), (2, 1, 10));

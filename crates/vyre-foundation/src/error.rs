@@ -129,7 +129,7 @@ error_table! {
         location: &'static std::panic::Location<'static>,
         /// Violation.
         mistake: String,
-    } ("{location}: {mistake}"), help "correct the builder call on that line";
+    } ("{location}: {mistake}"), help "correct the statement on that line";
 
     /// The program declares no specialization constant or uniform of this name.
     F002 UnknownConstant {

@@ -108,7 +108,7 @@ fn shortest_paths() {
 }
 
 #[test]
-fn real_lengths() {
+fn shortest_paths_with_real_weights() {
     let device = Device::open(&Cpu::default()).unwrap();
     let run = |weights: [f32; 2], delta| {
         let edge = |(source, weight): (u32, f32)| Edge { source, target: source + 1, weight: weight.to_bits() };

@@ -193,7 +193,7 @@ fn gap_files_whose_directions_differ() {
 
 #[cfg(feature = "gz")]
 #[test]
-fn compressed_lists() {
+fn gzip_edge_lists() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, b"0 1\n1 2\n").unwrap();
     let packed = packed.finish().unwrap();

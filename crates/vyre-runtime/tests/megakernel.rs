@@ -644,7 +644,7 @@ fn a_journaled_session_resumes_after_a_device_loss() {
 }
 
 #[test]
-fn programs_that_cannot_be_operations_are_refused() {
+fn programs_that_cannot_be_ops_are_refused() {
     let reason = |source: &str| {
         let program = validate::module(text::parse(source).unwrap()).unwrap().programs[0].clone();
         match Op::new(program) {

@@ -34,7 +34,7 @@ fn topology(request: Request) -> Topology {
 }
 
 #[test]
-fn worked_cases() {
+fn recommendations_equal_cases_computed_by_hand() {
     let recommendation = recommend(Request { expected_hits_per_item: 3, ..Request::direct(300, 64, 256) });
     assert_eq!(recommendation.hit_capacity, 1800);
     assert_eq!(recommendation.estimated_peak_device_bytes, 28_800);
@@ -406,7 +406,7 @@ fn the_peak_must_fit_the_budget() {
 }
 
 #[test]
-fn modes_and_ages() {
+fn execution_modes_and_aging_start_at_their_thresholds() {
     let of = |request: Request| {
         let recommendation = recommend(request);
         (recommendation.execution_mode, recommendation.promotion_evidence.route)

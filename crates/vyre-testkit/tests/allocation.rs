@@ -152,7 +152,7 @@ fn number(mut number: usize) -> Vec<u8> {
 }
 
 #[test]
-fn counts_beyond_the_input() {
+fn encoded_counts_beyond_the_input_allocate_within_the_bound() {
     for size in [10, 1000, 100_000] {
         let filler = vec![0u8; size];
         let many = number(size);
@@ -203,7 +203,7 @@ fn truncated_and_mutated_text() {
 }
 
 #[test]
-fn repeated_tokens() {
+fn repeated_pieces_of_text_allocate_within_the_bound() {
     // In these, `\n` is a line break, and `\s` a trailing space.
     let pieces = include_str!("pieces.txt").lines().map(|piece| piece.replace("\\n", "\n").replace("\\s", " "));
     for piece in pieces {
@@ -221,7 +221,7 @@ fn repeated_tokens() {
 
 /// Errors contain names, and a file with a long name can have many errors.
 #[test]
-fn errors_with_long_names() {
+fn errors_with_long_names_allocate_within_the_bound() {
     let name = "a".repeat(10_000);
     let stores = format!("store {name}[0], 1\n").repeat(10);
     let source = format!("program p workgroup(1) {{\nread {name}: [u32]\n{stores}}}");

@@ -61,7 +61,7 @@ fn same<T: vyre::Element + PartialEq + Debug>(found: &Buffer<T>, expected: &[T])
 }
 
 #[test]
-fn element_by_element() {
+fn elementwise_kernels() {
     on_sizes(|device, n| {
         let (a, b) = (floats(n), words(n));
         let (x, index) = (device.upload(&a).unwrap(), device.upload(&b).unwrap());
@@ -84,7 +84,7 @@ fn element_by_element() {
 }
 
 #[test]
-fn indexed() {
+fn gathers_and_scatters() {
     on_sizes(|device, n| {
         let table = floats(n);
         // Some indices are out of bounds.
@@ -517,7 +517,7 @@ fn sum_in_order(x: &[f32]) -> f32 {
 
 /// Rounding depends on the length only: results are equal in all runs, for all thread counts and devices.
 #[test]
-fn the_same_bits_everywhere() {
+fn results_have_the_same_bits_on_all_devices() {
     let all: Vec<f32> = words((1 << 20) + 77).into_iter().map(|word| word as f32 * 1e-7 - 200.0).collect();
     assert_ne!(sum_in_order(&all), all.iter().sum::<f32>(), "the order should make a difference");
     let run = |device: &Device, n: usize| {

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn members_move_down() {
+    fn workspace_members_move_into_the_tree() {
         let text = "[workspace]\nmembers = [\"crates/*\", \"xtask\"]\ndefault-members = [\n    \"crates/a\",\n]\n\
                     [workspace.dependencies]\na = { path = \"crates/a\" }\nb = { version = \"1\" }\n";
         let moved = "[workspace]\nmembers = [\"tree/crates/*\", \"tree/xtask\"]\ndefault-members = [\n    \"tree/crates/a\",\n]\n\

@@ -1,4 +1,6 @@
 //! Nesting of blocks: parent and depth of each block, block of each instruction.
+//!
+//! It replaces a dominator tree: an instruction dominates those that follow it in its block, and everything nested in them.
 
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{BlockId, Control, Def, InstId, Program, ValueId};

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn truncation_and_retention() {
+    fn blocks_are_filtered_and_truncated() {
         let mut program = program(10);
         let body = program.body();
         program.retain_insts(body, |_, inst| inst.index() % 3 == 0);

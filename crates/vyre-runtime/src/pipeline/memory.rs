@@ -1,4 +1,4 @@
-//! Memory plan: transient buffers with disjoint live ranges share slots, and buffers without a covering store are cleared before first use.
+//! Memory plan: transient buffers with disjoint live ranges alias (share a slot), and buffers without a covering store are cleared before first use.
 
 use vyre_driver::Error;
 use vyre_foundation::ir::entity::{Arena, SecondaryMap};

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_of_jumps() {
+    fn short_and_long_jumps_reach_their_targets() {
         // Body lengths around the limit of 8-bit jumps.
         for length in 20..50 {
             let mut b = Emit::new(false);

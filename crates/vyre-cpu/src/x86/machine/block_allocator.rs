@@ -1,7 +1,7 @@
 //! Block-local register allocation, for large functions.
 //!
 //! Between blocks all values are in memory: a value that other blocks use is stored once, at its definition, and loaded
-//! by each block that uses it. Within a block, values stay in registers until they are evicted. No liveness is
+//! by each block that uses it. Within a block, values stay in registers until they are spilled. No liveness is
 //! computed, so the time is independent of the lengths of live ranges, which make `regalloc2`'s own fast algorithm slow
 //! for functions with thousands of blocks.
 

@@ -1,7 +1,7 @@
 //! Barrier splitting: which values live across the barriers of a workgroup that does not fit in one tile.
 //!
 //! A *segment* is the code between two barriers; all tiles of the workgroup execute it in turn. A value live across a
-//! barrier has a memory slot, or is rematerialized if that takes few instructions.
+//! barrier is spilled to a slot in memory, or rematerialized if that takes few instructions.
 
 use vyre_foundation::analysis::{LiveRange, Liveness, Splits, Storage, exits_of};
 use vyre_foundation::ir::entity::SecondaryMap;

@@ -1,4 +1,4 @@
-//! Loop-invariant code motion.
+//! Loop-invariant code motion: hoists operations and loads out of loops.
 //!
 //! An operation without effects is invariant if its operands are defined outside the loop. It moves out of as many
 //! loops as its operands allow. Operations are total, so it may execute even if no iteration would have executed it.
