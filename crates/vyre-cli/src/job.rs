@@ -191,7 +191,7 @@ pub(crate) enum Prepared {
 #[derive(Clone, Copy)]
 struct Round {
     upload: Duration,
-    /// From submission until the host observes completion.
+    /// Time from submission until the host observes completion.
     launch: Duration,
     /// Execution time that the device reports.
     device: Duration,

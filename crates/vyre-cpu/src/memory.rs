@@ -75,7 +75,7 @@ impl Block {
         Block { start, size, copying: Mutex::new(()), in_place: true }
     }
 
-    /// The same block for a device whose dispatches access copies.
+    /// Marks the block as one whose dispatches access copies.
     pub(crate) fn copied_by_dispatches(self) -> Block {
         let mut block = self;
         block.in_place = false;

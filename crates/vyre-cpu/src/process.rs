@@ -41,8 +41,10 @@ impl Process {
         self.0 == FORKS.load(Relaxed)
     }
 
+    /// Checks that the calling process has the device's threads.
+    ///
     /// # Errors
-    /// This is a child of the process.
+    /// The calling process is a child of this one.
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.is_current() { Ok(()) } else { Err(Error::Forked { backend: "cpu" }) }
     }

@@ -23,7 +23,7 @@ pub(crate) const ABANDONED: Duration = Duration::from_secs(3600);
 /// do; another name is tried then.
 ///
 /// # Errors
-/// Those of `create`.
+/// `create` fails.
 pub fn create_unique<T>(
     folder: &Path,
     prefix: impl AsRef<OsStr>,

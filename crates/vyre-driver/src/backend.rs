@@ -102,13 +102,13 @@ pub enum Command {
 /// Bytes that were read, in a vector whose alignment allows conversion to elements without a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// For elements of any alignment.
+    /// Bytes for elements of alignment 1.
     Bytes(Vec<u8>),
-    /// For elements of alignment 2.
+    /// Bytes for elements of alignment 2.
     Halves(Vec<u16>),
-    /// For elements of alignment 4.
+    /// Bytes for elements of alignment 4.
     Words(Vec<u32>),
-    /// For elements of alignment 8.
+    /// Bytes for elements of alignment 8.
     Doubles(Vec<u64>),
 }
 
@@ -185,7 +185,7 @@ pub struct Launch {
 /// Number of workgroups: a validated grid.
 #[derive(Clone)]
 pub enum Groups<B = Range> {
-    /// In each dimension.
+    /// Numbers of workgroups in each dimension.
     Fixed([u32; 3]),
     /// Three u32 in a buffer, which an earlier command may have written. If they make too many invocations, nothing is
     /// launched and the ticket returns [`vyre_foundation::Error::GridTooLarge`].

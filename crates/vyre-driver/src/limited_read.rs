@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read};
 /// after each piece with the number of bytes so far.
 ///
 /// # Errors
-/// Those of `from`, and [`ErrorKind::OutOfMemory`].
+/// Reading `from` fails, or memory runs out ([`ErrorKind::OutOfMemory`]).
 pub fn read_limited<R: Read>(
     mut from: R,
     limit: u64,

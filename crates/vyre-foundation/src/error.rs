@@ -285,9 +285,9 @@ error_table! {
 
     /// Two objects overlap (alias), and one of them is written.
     L011 Overlap {
-        /// One object.
+        /// First object.
         first: String,
-        /// The other.
+        /// Second object.
         second: String,
     } ("`{first}` and `{second}` overlap, and the program writes at least one of them"),
     help "bind them to separate buffers, or to parts that do not overlap";

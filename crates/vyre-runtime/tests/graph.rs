@@ -205,7 +205,7 @@ fn the_policy_chooses_topologies() {
 enum Algorithm {
     Bfs,
     Sssp,
-    /// With a delta below most weights, so that rows are split into light and heavy edges.
+    /// `Sssp` with a delta below most weights, so that rows are split into light and heavy edges.
     SsspSplit,
     PageRank,
     Components,

@@ -29,11 +29,14 @@ const TENANTS: u32 = 3;
 const BINS: u32 = 64;
 const SUMS: u32 = 16;
 
-/// Handles of a tenant, relative to those of the previous tenants: one word per bin, with its number; one word per sum; a value that traps;
-/// a value that exceeds the fuel; an output that is never read; the bins.
+// Handles of a tenant, from 1, after those of the previous tenants: `BINS` words with the number of a bin, `SUMS` words with a sum, and:
+/// Input that traps.
 const BAD: u32 = 1 + BINS + SUMS;
+/// Input that exceeds the fuel.
 const LONG: u32 = BAD + 1;
+/// Output that is never read.
 const NOWHERE: u32 = LONG + 1;
+/// Bins of the histogram, and the number of handles of a tenant.
 const COUNTS: u32 = NOWHERE + 1;
 
 /// Results of the items of a tenant.

@@ -129,7 +129,7 @@ impl MemoryKind {
 /// Number of uses of each cell.
 #[derive(Clone, Debug)]
 pub struct Coverage {
-    /// In the order of the op table.
+    /// Cells in the order of the op table, with their numbers of uses.
     cells: Vec<(Cell, u64)>,
     positions: HashMap<Cell, usize>,
     programs: u64,

@@ -544,9 +544,9 @@ struct Launched {
 
 /// Location of a launch's report.
 enum ReportLocation {
-    /// In the report buffer of its flight.
+    /// The report buffer of the launch's flight.
     Flight(stream::Report),
-    /// In a copy of the buffer that several dispatches share.
+    /// A copy of the buffer that the dispatches of the launch share.
     Copy(Arc<Staging>),
 }
 
@@ -565,10 +565,10 @@ impl Launched {
     }
 }
 
-/// Most workgroups of one dispatch: including those that folding adds, linear indices fit into 32 bits.
+/// Maximum number of workgroups of one dispatch: including those that folding adds, linear indices fit into 32 bits.
 const MAX_GROUPS: u64 = 1 << 30;
 
-/// Most ranges of a launch with a deadline.
+/// Maximum number of ranges of a launch with a deadline.
 const MAX_RANGES: u64 = 32;
 
 /// Fewest workgroups of such a range: fewer would leave parts of a GPU idle.
@@ -596,7 +596,7 @@ fn ranges(total: u32, invocations: u32, trips: Option<u64>, has_deadline: bool) 
 /// nanosecond or more on a software adapter, less on a GPU, where otherwise a watchdog resets the device.
 const MAX_TRIPS: u64 = 1 << 26;
 
-/// The same for loops that a workgroup executes together, whose trips may contain barriers.
+/// Maximum number of trips of loops that a workgroup executes together, whose trips may contain barriers.
 const MAX_GROUP_TRIPS: u64 = 1 << 22;
 
 /// Largest trace that is allocated, in words.

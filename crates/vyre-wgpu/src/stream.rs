@@ -25,26 +25,26 @@ use vyre_driver::Error;
 use crate::deadline::{Clock, Ranges};
 use crate::device::{failed, ready};
 
-/// Most dispatches and copies of a flight.
+/// Maximum number of dispatches and copies of a flight.
 const MAX_STEPS: usize = 512;
 /// Approximate limit of the bytes written by a flight.
 const MAX_BYTES: u64 = 64 << 20;
-/// Most flights submitted to a GPU and unfinished. Software drivers get one: Mesa's blocks a submission until the
+/// Maximum number of unfinished flights submitted to a GPU. Software drivers get one: Mesa's blocks a submission until the
 /// previous one has been executed.
 const MAX_FLIGHTS: usize = 4;
-/// The same for ranges of a launch: one executes, and the next is ready.
+/// Maximum number of unfinished flights that are ranges of a launch: one executes, and the next is ready.
 const RANGES_IN_FLIGHT: usize = 2;
-/// Most flights held behind ranges or an overdue flight.
+/// Maximum number of flights held behind ranges or an overdue flight.
 const MAX_HELD: usize = 64;
 /// Longest single wait for the driver.
 const SLICE: Duration = Duration::from_millis(50);
 /// Size of the parameter and report buffers of flights.
 const ARENA: u64 = 1 << 20;
-/// Most steps of a flight with timestamps. With more, the duration of the whole flight is precise enough.
+/// Maximum number of steps of a flight with timestamps. With more, the duration of the whole flight is precise enough.
 const MAX_TIMED: usize = 64;
-/// Most passes of a flight.
+/// Maximum number of passes of a flight.
 const MAX_PASSES: u32 = 64;
-/// Most bytes of pooled staging buffers, for each direction.
+/// Maximum number of bytes of pooled staging buffers, for each direction.
 const MAX_IDLE: u64 = 64 << 20;
 
 /// A wgpu device and its pending commands.
@@ -59,7 +59,7 @@ pub(crate) struct Stream {
     idle_uploads: Mutex<Vec<wgpu::Buffer>>,
     timer: Option<Timer>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Most unfinished flights of the driver.
+    /// Maximum number of unfinished flights of the driver.
     most_flights: usize,
     /// Signals the closing thread that the other handles are gone; dropped after them, as the last field.
     closing: Option<std::sync::mpsc::Sender<()>>,
@@ -104,7 +104,7 @@ struct HeldFlight {
     contents: [(wgpu::Buffer, Vec<u8>); 2],
     staging: Vec<Arc<Staging>>,
     uploads: Vec<wgpu::Buffer>,
-    /// Launch of which it is a range.
+    /// Launch that the flight is a range of, if any.
     ranges: Option<Arc<Ranges>>,
 }
 
@@ -207,9 +207,9 @@ pub(crate) struct Dispatch {
 /// Report location of a dispatch.
 pub(crate) enum Reporting {
     Nowhere,
-    /// In the report buffer of its flight, with these initial words.
+    /// The report buffer of the dispatch's flight, initialized with these words.
     InFlight(Vec<u32>),
-    /// In a buffer of its launch.
+    /// A buffer of the dispatch's launch.
     InBuffer(wgpu::Buffer),
 }
 

@@ -138,9 +138,9 @@ impl<F: Copy + PartialEq> Divergence<F> {
 /// Divergence of the control flow that leads to a point.
 #[derive(Clone, Copy)]
 struct ControlDivergence<F> {
-    /// Among all invocations.
+    /// Divergence among all invocations.
     absolute: F,
-    /// Among the invocations that entered the innermost loop.
+    /// Divergence among the invocations that entered the innermost loop.
     in_loop: F,
 }
 

@@ -298,7 +298,7 @@ impl<'m, M: Arithmetic> Real<'m, M> {
         self.bits() & 0x8000_0000
     }
 
-    /// With its sign flipped where `sign` has the sign bit.
+    /// Negates the number if `sign` has the sign bit.
     #[inline(always)]
     pub(super) fn flipped(self, sign: Word<'m, M>) -> Self {
         (self.bits() ^ sign).of_bits()

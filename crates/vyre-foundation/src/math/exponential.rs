@@ -25,7 +25,7 @@ const TANH: [f32; 6] = [-0.333_333_34, 0.133_333_24, -0.053_964_7, 0.021_818_45,
 const ASINH: [f32; 4] = [-0.166_666_67, 0.074_998_76, -0.044_542_56, 0.027_761_344];
 /// (artanh x − x) / x³ in x² up to 0.0625; 2⁻³⁰.
 const ATANH: [f32; 5] = [0.333_333_34, 0.199_999_87, 0.142_873_88, 0.110_370_72, 0.104_070_5];
-/// From here up, √(x² ± 1) is x to the last bit of a pair, and no square below overflows.
+/// Least x for which √(x² ± 1) rounds to x in double-single precision. Squares of smaller numbers do not overflow.
 const ROOT_IS_OPERAND: f32 = power(30);
 
 #[inline(always)]

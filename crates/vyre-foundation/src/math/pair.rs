@@ -89,11 +89,10 @@ impl<'m, M: Arithmetic> Pair<'m, M> {
     }
 }
 
-/// A polynomial, its coefficients from the constant up.
+/// Evaluates a polynomial by Horner's scheme; the constant coefficient comes first.
 ///
-/// Those of the library were computed by interpolation at the nodes of Chebyshev, with 200 bits, and then rounded to f32.
-/// Where they are defined stands how far the polynomial with the rounded coefficients is from the function, relative to the
-/// result that it is used for.
+/// The coefficients of the library were computed by interpolation at Chebyshev nodes, with 200 bits, and rounded to f32. Their
+/// definitions state the error of the polynomial with the rounded coefficients, relative to the result that it is used for.
 #[inline(always)]
 pub(super) fn polynomial<'m, M: Arithmetic>(x: Real<'m, M>, coefficients: &[f32]) -> Real<'m, M> {
     let (&last, others) = coefficients.split_last().expect("a polynomial has coefficients");

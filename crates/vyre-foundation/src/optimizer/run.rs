@@ -44,9 +44,9 @@ pub enum Dump {
     /// None.
     #[default]
     None,
-    /// After every pass.
+    /// The program after every pass.
     All,
-    /// After every pass that changed something.
+    /// The program after every pass that changed it.
     Changed,
     /// The input of a pass that broke the program.
     OnFailure,

@@ -180,7 +180,7 @@ pub(crate) struct Decision {
 /// Origin of a choice.
 #[derive(Clone, Copy)]
 enum Origin {
-    /// [`Config::fixed`].
+    /// The topology is fixed by [`Config::fixed`].
     Fixed,
     /// Hysteresis: the previous topology was kept.
     Hysteresis,

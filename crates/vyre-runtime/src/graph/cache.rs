@@ -84,7 +84,7 @@ impl Cache {
     /// vyre.
     ///
     /// # Errors
-    /// Those of `build`, or the graph takes more memory than the [limit](super::limited).
+    /// `build` fails, or the graph takes more memory than the [limit](super::limited).
     pub fn graph(&self, origin: &str, build: impl FnOnce() -> Result<Graph, Error>) -> Result<(Graph, Lookup), Error> {
         let _span = tracing::info_span!("cached graph").entered();
         let key = key(origin);

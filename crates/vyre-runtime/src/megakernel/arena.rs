@@ -24,9 +24,9 @@ pub(super) const fn slot(handle: u32) -> usize {
 /// Segment of the arena. Plain and atomic accesses use separate buffers, since some devices type memory by its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// For plain accesses.
+    /// Memory for plain accesses.
     Plain,
-    /// For atomic accesses.
+    /// Memory for atomic accesses.
     Atomic,
 }
 

@@ -92,7 +92,7 @@ impl Request {
 pub enum Sizing {
     /// The maximum of the device.
     Widest,
-    /// This width, clamped to the maximum of the device.
+    /// A given width, clamped to the maximum of the device.
     Preferred(NonZeroU32),
 }
 

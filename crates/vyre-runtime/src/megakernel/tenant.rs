@@ -191,7 +191,7 @@ struct Queue {
     used: Duration,
     /// Charged time ÷ weight (start-time fair queueing).
     virtual_time: u128,
-    /// Was eligible at the last choice: it had items and time left.
+    /// The tenant was eligible at the last choice: it had items and time left.
     eligible: bool,
 }
 

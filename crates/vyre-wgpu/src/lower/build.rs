@@ -437,7 +437,7 @@ operators! {
     /// The count must be below the width.
     shr = ShiftRight;
     eq = Equal;
-    /// Of integers and bools: for floats, naga's back ends disagree about NaN.
+    /// Operands must be integers or bools: for floats, naga's back ends disagree about NaN.
     ne = NotEqual;
     lt = Less;
     le = LessEqual;

@@ -398,7 +398,7 @@ impl Lowerer<'_> {
         self.program.inst(id).blocks.iter().any(diverges) && self.has_fuel_loop(id)
     }
 
-    /// After such a construct: returns the workgroup if one of its invocations has run out of fuel.
+    /// Ends a construct with such a loop: the workgroup returns if one of its invocations has run out of fuel.
     fn return_if_stopped(&mut self) {
         let alive = self.variables.alive.expect("declared if an invocation may run out of fuel");
         let stopped = self.variables.stopped.expect("declared if an invocation may run out of fuel");

@@ -136,7 +136,7 @@ pub(crate) enum GroupMapping {
     /// A range of the grid in another shape, with extra workgroups at the end: for grids that exceed the device's
     /// limits or may exceed them, and for dispatches in several ranges.
     Folded,
-    /// The same for a one-dimensional grid.
+    /// Folded mapping of a one-dimensional grid.
     FoldedLine,
 }
 
@@ -149,7 +149,7 @@ impl GroupMapping {
 
 /// A program prepared for lowering.
 pub(crate) struct Source {
-    /// With the math library expanded.
+    /// The program, with the math library expanded.
     program: Validated<Program>,
     ranges: Ranges,
     trips: Trips,
@@ -240,13 +240,13 @@ pub(crate) const ENTRY: &str = "main";
 /// Invocations that execute a block, and the lowering of exits in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// All of them; an exit is naga's `return`.
+    /// All invocations that have not ended; an exit is naga's `return`.
     Free,
-    /// Active ones only; an exit clears `alive`.
+    /// Active invocations only; an exit clears `alive`.
     Guarded,
-    /// All of the workgroup, active or not.
+    /// All invocations of the workgroup, active or not.
     Shared,
-    /// All of a subgroup, active or not; an exit clears `alive`.
+    /// All invocations of a subgroup, active or not; an exit clears `alive`.
     Subgroup,
 }
 
@@ -297,9 +297,9 @@ struct Variables {
     group_fuel: Option<Expr>,
     /// Number of lines that the invocation has printed.
     printed: Option<Expr>,
-    /// In workgroup memory: an invocation has run out of fuel in a divergent loop.
+    /// Flag in workgroup memory: an invocation has run out of fuel in a divergent loop.
     stopped: Option<Expr>,
-    /// In workgroup memory: an invocation is active. With `choice`, passes a value from active invocations to all.
+    /// Flag in workgroup memory: an invocation is active. With `choice`, passes a value from active invocations to all.
     any_active: Option<Expr>,
     choice: Option<Expr>,
 }

@@ -10,7 +10,7 @@ use super::build::{Builder, Expr, expr};
 
 /// Highest bit of each byte.
 const TOPS: u32 = 0x8080_8080;
-/// The other bits.
+/// The lower seven bits of each byte.
 const REST: u32 = !TOPS;
 
 impl Builder {

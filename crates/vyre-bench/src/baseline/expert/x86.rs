@@ -564,7 +564,7 @@ pub(super) fn sort(_: Isa, keys: &[u32], sorted: &mut [u32], scratch: &mut [u32]
     /// Scatters keys to the start of their digits.
     ///
     /// # Safety
-    /// The starts and the number of keys with each digit yield places of `to` that no other thread writes to.
+    /// The elements of `to` from each start, one for each key with that digit, are in bounds and written by no other thread.
     unsafe fn scatter(keys: &[u32], place: u32, starts: &mut [u32; DIGITS], to: *mut u32) {
         for key in keys {
             let start = &mut starts[digit(*key, place)];

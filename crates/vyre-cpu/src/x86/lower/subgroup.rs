@@ -289,7 +289,7 @@ impl Lower<'_> {
     }
 }
 
-/// Distance `d` of a value `lane - d` with `d` a power of two, for which vectors are shifted.
+/// Returns `d` if a value is `subgroup_lane - d` and `d` is a power of two: a shuffle from that lane is then a vector shift.
 fn lanes_below(plan: &Plan<'_>, value: ValueId) -> Option<u32> {
     let program = plan.program;
     let made = |value: ValueId| match program.def(value) {

@@ -88,7 +88,7 @@ enum Site {
 /// Live registers and instructions.
 struct Marks {
     regs: Vec<bool>,
-    /// By position in the function.
+    /// Liveness of each instruction, by position in the function.
     insts: Vec<bool>,
 }
 

@@ -14,7 +14,7 @@ use super::dead_code::reads_flags;
 use super::emit::MOVE;
 use super::{Base, BlockId, Class, End, Function, Inst, Operand, Reg, Width};
 
-/// Most blocks that a value is sunk to.
+/// Maximum number of blocks that a value is sunk to.
 const MAX_SINK_TARGETS: usize = 4;
 
 /// Sinks computations that only cold blocks use.

@@ -15,7 +15,7 @@ use crate::x86::Level;
 /// Programs with more instructions than this are limited to few packs, to bound compile time.
 const LARGE: usize = 250;
 
-/// Most instructions generated for a large program.
+/// Maximum number of instructions generated for a large program.
 const MAX_WRITTEN: usize = 1000;
 
 /// Estimated instructions of the tile loop per trip.

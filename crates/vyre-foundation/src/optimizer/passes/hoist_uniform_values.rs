@@ -39,7 +39,7 @@ struct Hoist<'u> {
     uniformity: &'u Uniformity,
     /// Nesting depth of the definition of each value.
     depth: SecondaryMap<ValueId, usize>,
-    /// For each block around the walk, whether control flow is uniform in it.
+    /// Uniformity of the control flow in each block around the walk.
     converged: Vec<bool>,
     /// Number of occurrences of an operation with the same operands.
     occurrences: FxHashMap<(Op, Values), u32>,

@@ -100,17 +100,17 @@ pub enum Refusal {
     /// Different numbers of workgroups.
     #[error("{next:?} workgroups ≠ {before:?} of the stages before it")]
     Grid {
-        /// Of the stages before.
+        /// Numbers of workgroups of the stages before.
         before: [u32; 3],
-        /// Of the stage.
+        /// Numbers of workgroups of the stage.
         next: [u32; 3],
     },
     /// Different workgroup sizes.
     #[error("workgroup size {next:?} ≠ {before:?} of the stages before it")]
     WorkgroupSize {
-        /// Of the stages before.
+        /// Workgroup size of the stages before.
         before: [u32; 3],
-        /// Of the stage.
+        /// Workgroup size of the stage.
         next: [u32; 3],
     },
     /// An earlier stage prints, which would attribute its lines to another stage.
