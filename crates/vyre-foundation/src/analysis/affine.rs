@@ -145,7 +145,7 @@ impl AffineForm {
         terms.sort_unstable();
         let (mut gap, mut reach) = (i64::MAX, 0);
         for (factor, count) in terms {
-            // The reach of the smaller factors is below one step of this factor, or sums of different positions coincide.
+            // Unless the maximum sum of the terms with smaller factors is below this factor, sums of different positions coincide.
             gap = gap.min((factor - reach).max(0));
             reach = factor.saturating_mul(count - 1).saturating_add(reach);
         }

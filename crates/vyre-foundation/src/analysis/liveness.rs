@@ -227,7 +227,7 @@ impl<'a> Walk<'a> {
         let range = self.touch(value);
         let live = &mut self.values[value];
         live.last_user = self.around.get(live.depth as usize).copied();
-        // The outermost loop that the value comes from outside of.
+        // Outermost enclosing loop that the value is defined outside of: the value is live until the end of that loop.
         let Some((defined, _)) = live.ranges else { return };
         let params = u32::from(self.storage != Storage::Values);
         if let Some((_, carrier)) = self.loops.iter().find(|(first, _)| defined < first + params) {

@@ -48,7 +48,7 @@ pub(super) fn ulps<T: Measured>(exact: f64, result: T) -> f64 {
     if exact.is_infinite() {
         return if result.is_infinite() { 0.0 } else { f64::INFINITY };
     }
-    // An infinity counts as the power of two after the largest number, and so does an exact value beyond.
+    // Infinities, and exact values beyond the largest number, count as the next power of two.
     let [least, greatest] = T::EXPONENTS;
     let beyond = power(greatest + 1);
     let exact = exact.abs().min(beyond);
@@ -72,7 +72,7 @@ fn pair(seed: u64) -> [f32; 2] {
     let [first, second] = [0, 1].map(|place| mixed(seed.wrapping_mul(2) | place));
     let x = f32::from_bits(first as u32);
     let fraction = second as u32 as f64 / 2f64.powi(32);
-    // The exponent at which the power of a base is 2^t, for a t at which it is about within the range of f32.
+    // Exponent for which the power of a base is 2^t, where t is in about the range of exponents of f32.
     let exponent = |base: f32| ((fraction * 284.0 - 152.0) / f64::from(base.abs()).log2()) as f32;
     match (first >> 32) % 6 {
         0 => [x, f32::from_bits(second as u32)],

@@ -153,7 +153,7 @@ handles! {
 
 macro_rules! literals {
     ($($handle:ident($value:ident), $host:ty: $operand:ident, $into:ident = $literal:ident;)*) => { $(
-        /// What can stand where such a value is wanted: one, or a literal.
+        /// Operand: a value of the interpretation, or a literal of the host.
         pub(crate) trait $operand<'m, M: Arithmetic> {
             fn $into(self, m: &'m M) -> M::$value;
         }
@@ -178,7 +178,7 @@ literals! {
     Word(U), u32: IntoWord, into_word = word;
 }
 
-/// Operators of Rust, each by an operation.
+/// Implements Rust operators by operations of [`Arithmetic`].
 macro_rules! operators {
     ($($handle:ident, $operand:ident, $as:ident: $($op:ident $method:ident = $name:ident),+;)*) => { $( $(
         impl<'m, M: Arithmetic, R: $operand<'m, M>> $op<R> for $handle<'m, M> {
@@ -212,7 +212,7 @@ operators! {
     Truth: Not not() = not;
 }
 
-/// Methods, each by an operation.
+/// Implements methods by operations of [`Arithmetic`].
 macro_rules! methods {
     ($($handle:ident { $(
         $(#[doc = $doc:literal])* $method:ident($($arg:ident: $operand:ident, $as:ident),*) -> $result:ident = $name:ident;
@@ -240,12 +240,12 @@ methods! {
         lt(b: IntoReal, into_real) -> Truth = lt;
         le(b: IntoReal, into_real) -> Truth = le;
         bits() -> Word = bits;
-        /// As an integer; the number is at least 0.
+        /// Converts a number ≥ 0 to an integer, rounding down.
         truncate() -> Word = truncate;
     }
     Word {
         of_bits() -> Real = of_bits;
-        /// As the nearest real.
+        /// Converts an integer to the nearest f32.
         convert() -> Real = convert;
         /// High word of the product.
         mul_high(b: IntoWord, into_word) -> Word = mul_high;
@@ -280,19 +280,19 @@ impl<'m, M: Arithmetic> Real<'m, M> {
         self.ne(self)
     }
 
-    /// The number, or a limit that it is above. A NaN stays one.
+    /// Minimum of the number and a limit. NaNs propagate.
     #[inline(always)]
     pub(super) fn at_most(self, limit: f32) -> Self {
         self.lit(limit).lt(self).choose(limit, self)
     }
 
-    /// The number, or a limit that it is below. A NaN stays one.
+    /// Maximum of the number and a limit. NaNs propagate.
     #[inline(always)]
     pub(super) fn at_least(self, limit: f32) -> Self {
         self.lt(limit).choose(limit, self)
     }
 
-    /// The sign bit alone.
+    /// Sign bit; all other bits are 0.
     #[inline(always)]
     pub(super) fn sign(self) -> Word<'m, M> {
         self.bits() & 0x8000_0000

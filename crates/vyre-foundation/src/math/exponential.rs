@@ -7,7 +7,7 @@ use super::pair::{Pair, polynomial, power, power_of_two, scaled};
 
 const LN_2_PAIR: [f32; 2] = [LN_2, -1.904_654_2e-9];
 const LOG2_E_PAIR: [f32; 2] = [LOG2_E, 1.925_963e-8];
-/// ln 2 cut to 15 bits, so that its products with exponents are exact, and the rest.
+/// ln 2, split into 15 bits (Cody and Waite: products with exponents are exact) and the remainder.
 const LN_2_SHORT: f32 = 0.693_145_75;
 const LN_2_REST: f32 = 1.428_606_8e-6;
 
@@ -25,7 +25,7 @@ const TANH: [f32; 6] = [-0.333_333_34, 0.133_333_24, -0.053_964_7, 0.021_818_45,
 const ASINH: [f32; 4] = [-0.166_666_67, 0.074_998_76, -0.044_542_56, 0.027_761_344];
 /// (artanh x − x) / x³ in x² up to 0.0625; 2⁻³⁰.
 const ATANH: [f32; 5] = [0.333_333_34, 0.199_999_87, 0.142_873_88, 0.110_370_72, 0.104_070_5];
-/// Least x for which √(x² ± 1) rounds to x in double-single precision. Squares of smaller numbers do not overflow.
+/// From this x on, √(x² ± 1) equals x in double-single precision. Squares of smaller numbers do not overflow.
 const ROOT_IS_OPERAND: f32 = power(30);
 
 #[inline(always)]
@@ -71,7 +71,7 @@ pub(crate) fn cosh<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     x.is_nan().choose(x, result)
 }
 
-/// tanh x = 1 − 2 / (e²ˣ + 1), and a polynomial where that cancels.
+/// tanh x = 1 − 2 / (e²ˣ + 1); near 0, where the difference cancels, a polynomial.
 #[inline(always)]
 pub(crate) fn tanh<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     let magnitude = x.abs();
@@ -87,7 +87,7 @@ pub(crate) fn tanh<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     x.is_nan().choose(x, result)
 }
 
-/// ln(x + √(x² + 1)), and a polynomial near 0, where the logarithm is of 1 and a bit.
+/// asinh x = ln(x + √(x² + 1)); near 0, where the argument of the logarithm is close to 1, a polynomial.
 #[inline(always)]
 pub(crate) fn asinh<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     let magnitude = x.abs();
@@ -97,14 +97,14 @@ pub(crate) fn asinh<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     x.is_nan().choose(x, result)
 }
 
-/// ln(x + √(x² − 1)). Near 1 the sum is a pair, whose low part makes the logarithm as precise as the root.
+/// acosh x = ln(x + √(x² − 1)). The sum is a pair: near 1, its low part makes the logarithm as precise as the root.
 #[inline(always)]
 pub(crate) fn acosh<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     let result = x.eq(f32::INFINITY).choose(x, log_with_root(x, x.lit(-1.0)));
     x.lit(1.0).le(x).choose(result, f32::NAN)
 }
 
-/// ½ ln((1 + x) / (1 − x)), and a polynomial near 0, where the quotient is 1 and a bit.
+/// atanh x = ½ ln((1 + x) / (1 − x)); near 0, where the quotient is close to 1, a polynomial.
 #[inline(always)]
 pub(crate) fn atanh<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     let (magnitude, one) = (x.abs(), x.lit(1.0));
@@ -122,10 +122,10 @@ pub(crate) fn pow<'m, M: Arithmetic>(x: Real<'m, M>, y: Real<'m, M>) -> Real<'m,
     let log = log2_pair(magnitude);
     let high = y * log_of_special(magnitude, log.high);
     let low = y.fma(log.low, y.fma(log.high, -high));
-    // What is outside over- or underflows, and has no meaningful low part.
+    // Beyond ±200 the power over- or underflows, and the low part is meaningless.
     let inside = high.abs().lt(200.0);
     let exponent = Pair { high: high.at_least(-200.0).at_most(200.0), low: inside.choose(low, 0.0) };
-    // Infinity times the logarithm of 1 is not a number, but 1 to any power is 1.
+    // ∞ × log₂ 1 is NaN, but 1 to any power is 1.
     let power = magnitude.eq(1.0).choose(1.0, exp2_of_pair(exponent));
 
     let integral = y.round().eq(y);
@@ -165,12 +165,12 @@ fn exp2_of_pair<'m, M: Arithmetic>(x: Pair<'m, M>) -> Real<'m, M> {
     scaled(exp_near_zero(r).rounded(), n)
 }
 
-/// n, eˣ / 2ⁿ and e⁻ˣ / 2ⁿ for x ≥ 0; beyond 92, what they are there.
+/// Returns n, eˣ / 2ⁿ and e⁻ˣ / 2ⁿ for x ≥ 0. x is clamped to 92, beyond which sinh and cosh overflow.
 #[inline(always)]
 fn exp_both_ways<'m, M: Arithmetic>(x: Real<'m, M>) -> (Real<'m, M>, Pair<'m, M>, Pair<'m, M>) {
     let (n, growing) = exp_parts(x.at_most(92.0));
     let shrinking = Pair::of(n.lit(1.0)).over(growing);
-    // Below 2⁻¹⁰⁰ of the other it does not matter how small it is.
+    // Below 2⁻¹⁰⁰ times eˣ, the value of e⁻ˣ does not change the rounded sum.
     (n, growing, shrinking.scaled(power_of_two((n * -2.0).at_least(-100.0))))
 }
 
@@ -181,9 +181,9 @@ fn odd_polynomial<'m, M: Arithmetic>(x: Real<'m, M>, coefficients: &[f32]) -> Re
     (square * x).fma(polynomial(square, coefficients), x)
 }
 
-/// The exponent k and the logarithm of m, where x = 2ᵏ m and m is between √½ and √2, for positive finite x.
+/// Range reduction of logarithms: returns k and ln m, where x = 2ᵏ m and m is between √½ and √2, for positive finite x.
 ///
-/// ln m = 2 artanh s with s = (m − 1) / (m + 1). The first two terms of the series are pairs, which makes it good to 2⁻³⁷.
+/// ln m = 2 artanh s with s = (m − 1) / (m + 1). The first two terms of the series are pairs; the relative error is about 2⁻³⁷.
 #[inline(always)]
 fn log_parts<'m, M: Arithmetic>(x: Real<'m, M>) -> (Real<'m, M>, Pair<'m, M>) {
     let subnormal = x.lt(f32::MIN_POSITIVE);
@@ -202,7 +202,7 @@ fn log_parts<'m, M: Arithmetic>(x: Real<'m, M>) -> (Real<'m, M>, Pair<'m, M>) {
     (k, s.scaled(x.lit(2.0)).plus_smaller(cubic))
 }
 
-/// ln(x + √(x² + c)) for finite x ≥ 0 and c ±1, where that has a root.
+/// ln(x + √(x² + c)) for finite x ≥ 0, c = ±1 and x² + c ≥ 0.
 #[inline(always)]
 fn log_with_root<'m, M: Arithmetic>(x: Real<'m, M>, c: Real<'m, M>) -> Real<'m, M> {
     let square = Pair::product(x, x);
@@ -212,7 +212,7 @@ fn log_with_root<'m, M: Arithmetic>(x: Real<'m, M>, c: Real<'m, M>) -> Real<'m, 
     let lost = ((-root).fma(root, sum.high) + sum.low) / (root + root).at_least(f32::MIN_POSITIVE);
     let both = Pair::sum(x, root);
     let both = Pair::ordered_sum(both.high, both.low + lost);
-    // The logarithm of 2x is that of x, and one more of 2.
+    // For large x the argument is 2x, and ln 2x = ln x + ln 2.
     let large = !x.lt(ROOT_IS_OPERAND);
     let argument = Pair { high: large.choose(x, both.high), low: large.choose(0.0, both.low) };
     log_of_pair(argument, large.choose(1.0, 0.0))
@@ -234,7 +234,7 @@ fn log2_pair<M: Arithmetic>(x: Real<'_, M>) -> Pair<'_, M> {
     Pair::of(k).plus_smaller(ln.times(Pair::literal(k, LOG2_E_PAIR)))
 }
 
-/// The logarithm of x, where `ordinary` is that if x is positive and finite.
+/// Special cases of logarithms: returns `ordinary` for positive finite x, and −∞, ∞ or NaN for 0, ∞ and all others.
 #[inline(always)]
 fn log_of_special<'m, M: Arithmetic>(x: Real<'m, M>, ordinary: Real<'m, M>) -> Real<'m, M> {
     let result = x.eq(f32::INFINITY).choose(x, ordinary);

@@ -5,7 +5,7 @@
 
 use super::arithmetic::{Arithmetic, Real};
 
-/// `high + low`, where `low` is at most about an ULP of `high`.
+/// Double-single number `high + low`, where `low` is at most about one ULP of `high`.
 pub(super) struct Pair<'m, M: Arithmetic> {
     pub(super) high: Real<'m, M>,
     pub(super) low: Real<'m, M>,
@@ -26,7 +26,7 @@ impl<'m, M: Arithmetic> Pair<'m, M> {
         Pair { high: like.lit(high), low: like.lit(low) }
     }
 
-    /// A number as it is.
+    /// Converts an f32.
     #[inline(always)]
     pub(super) fn of(high: Real<'m, M>) -> Self {
         Pair { high, low: high.lit(0.0) }
@@ -77,7 +77,7 @@ impl<'m, M: Arithmetic> Pair<'m, M> {
         Pair { high, low: rest / divisor.high }
     }
 
-    /// Times a power of two.
+    /// Multiplies by a power of two.
     #[inline(always)]
     pub(super) fn scaled(self, factor: Real<'m, M>) -> Self {
         Pair { high: self.high * factor, low: self.low * factor }

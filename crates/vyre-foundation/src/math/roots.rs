@@ -1,4 +1,4 @@
-//! Roots that are not square, and roots of sums.
+//! Cube roots, and `hypot`.
 
 use super::arithmetic::{Arithmetic, Real};
 use super::pair::{Pair, power};
@@ -8,12 +8,12 @@ const SMALL: f32 = power(-60);
 const UP: f32 = power(90);
 const DOWN: f32 = power(-90);
 
-/// A third of the bits is a guess within 3.2 %; a step of Halley makes it 2⁻¹⁵, and one of Newton, from the exact cube, the
-/// result.
+/// Cube root. A third of the bits, as an integer, is an initial guess with an error below 3.2 %. A Halley step reduces the error
+/// to 2⁻¹⁵, and a Newton step with the exact cube gives the result.
 #[inline(always)]
 pub(crate) fn cbrt<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     let magnitude = x.abs();
-    // So that no cube overflows, and what products lose can be kept.
+    // Scaled, so that no cube overflows and no rounding error of a product underflows.
     let (small, large) = (magnitude.lt(SMALL), !magnitude.lt(LARGE));
     let a = magnitude * small.choose(UP, large.choose(DOWN, 1.0));
     let back = small.choose(power(-30), large.choose(power(30), 1.0));
@@ -29,7 +29,7 @@ pub(crate) fn cbrt<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     ordinary.choose(result, x)
 }
 
-/// √(x² + y²) from exact squares, scaled so that these neither overflow nor get lost.
+/// √(x² + y²) from exact squares, scaled so that they neither overflow nor underflow.
 #[inline(always)]
 pub(crate) fn hypot<'m, M: Arithmetic>(x: Real<'m, M>, y: Real<'m, M>) -> Real<'m, M> {
     let (x, y) = (x.abs(), y.abs());

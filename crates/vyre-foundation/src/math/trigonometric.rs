@@ -7,7 +7,7 @@ use super::pair::{Pair, polynomial, power};
 
 const FRAC_PI_2_PAIR: [f32; 2] = [FRAC_PI_2, -4.371_139e-8];
 const FRAC_PI_4_LOW: f32 = -4.371_139e-8 / 2.0;
-/// A word of zeros, and the binary digits of 2/π.
+/// Binary digits of 2/π, after 32 zeros.
 const TWO_OVER_PI: [u32; 8] =
     [0, 0xa2f9_836e, 0x4e44_1529, 0xfc27_57d1, 0xf534_ddc0, 0xdb62_9599, 0x3c43_9041, 0xfe51_63ab];
 
@@ -40,7 +40,7 @@ pub(crate) fn tan<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     let magnitude = x.abs();
     let (quadrant, r) = reduced(magnitude);
     let (sine, cosine) = (sin_near_zero(r), cos_near_zero(r));
-    // A quarter further, the tangent is −cos / sin.
+    // In odd quadrants the tangent is −cos / sin.
     let odd = (quadrant & 1).eq(1);
     let numerator = Pair { high: odd.choose(-cosine.high, sine.high), low: odd.choose(-cosine.low, sine.low) };
     let divisor = Pair { high: odd.choose(sine.high, cosine.high), low: odd.choose(sine.low, cosine.low) };
@@ -80,16 +80,16 @@ pub(crate) fn atan2<'m, M: Arithmetic>(y: Real<'m, M>, x: Real<'m, M>) -> Real<'
     (x.is_nan() | y.is_nan()).choose(f32::NAN, result)
 }
 
-/// Which multiple of π/2 is nearest to x ≥ 0, modulo 4, and what remains.
+/// Argument reduction (Payne and Hanek): returns k modulo 4 and r, where x = k π/2 + r, x ≥ 0 and |r| ≤ π/4.
 ///
-/// x is an integer M of 24 bits times a power of two, and only 96 bits of 2/π, from a place that the power decides, make the
-/// quarters modulo 4 and the fraction (Payne and Hanek). M times these is computed in words. The float that is nearest to a
-/// multiple of π/2 leaves 2⁻³⁰ of a quarter, and what is kept here has 62 bits of it.
+/// x is an integer M of 24 bits times a power of two. Only 96 bits of 2/π, whose position depends on the power, contribute to
+/// the quadrant (k modulo 4) and the fraction; their product with M is computed in u32 arithmetic. The fraction of the float
+/// closest to a multiple of π/2 is 2⁻³⁰, and 62 bits of the fraction are computed.
 #[inline(always)]
 fn reduced<'m, M: Arithmetic>(x: Real<'m, M>) -> (Word<'m, M>, Pair<'m, M>) {
     let bits = x.bits();
     let significand = (bits & 0x007f_ffff) | 0x0080_0000;
-    // The digits of a quarter's 2⁻⁹⁴ and up. Below ½ the place is nonsense, and the result is not used.
+    // Position of the digits of weight 2⁻⁹⁴ quadrants and more. For x below ½ it is invalid, and the result is unused.
     let place = (bits >> 23) - (126 - 6);
     let [index, shift] = [place >> 5, place & 31];
     let at = [1, 2, 3, 4].map(|position: u32| index.eq(position));
@@ -98,7 +98,7 @@ fn reduced<'m, M: Arithmetic>(x: Real<'m, M>) -> (Word<'m, M>, Pair<'m, M>) {
         at.iter().zip(&digits[1..]).fold(index.lit(digits[0]), |chosen, (at, &limb)| at.choose_word(limb, chosen))
     };
     let limbs = [limb(0), limb(1), limb(2), limb(3)];
-    // A shift by 32 would be one by 0, so the second one is done in two steps.
+    // Shift counts are taken modulo 32, so the right shift by 32 − `shift` is done in two steps.
     let window = |k: usize| (limbs[k] << shift) | ((limbs[k + 1] >> 1) >> (shift ^ 31));
     let [top, middle, bottom] = [window(0), window(1), window(2)];
     let low = middle * significand;
@@ -106,7 +106,7 @@ fn reduced<'m, M: Arithmetic>(x: Real<'m, M>) -> (Word<'m, M>, Pair<'m, M>) {
     let carry = carried.lt(low).choose_word(1, 0);
     let high = top * significand + middle.mul_high(significand) + carry;
 
-    // To the nearest quarter; what remains is signed, and its magnitude is good to the last bit but one.
+    // Rounds to the nearest quadrant. The remainder is signed; its complement differs from its magnitude by the last bit.
     let quadrant = (high + 0x2000_0000) >> 30;
     let rest = high - (quadrant << 30);
     let sign = rest & 0x8000_0000;
@@ -150,7 +150,7 @@ fn cos_near_zero<'m, M: Arithmetic>(r: Pair<'m, M>) -> Pair<'m, M> {
     Pair::ordered_sum(sum.high, sum.low + rest)
 }
 
-/// arcsin x for 0 ≤ x ≤ ½. For larger x up to 1, arcsin √((1 − x) / 2): half of what is missing from π/2.
+/// arcsin x for 0 ≤ x ≤ ½. For ½ < x ≤ 1, arcsin √((1 − x) / 2), which is ½ (π/2 − arcsin x).
 #[inline(always)]
 fn asin_of_half<M: Arithmetic>(x: Real<'_, M>) -> Pair<'_, M> {
     let small = x.le(0.5);
@@ -163,14 +163,14 @@ fn asin_of_half<M: Arithmetic>(x: Real<'_, M>) -> Pair<'_, M> {
     Pair { high: s.high, low: (square * s.high).fma(polynomial(square, &ASIN), low) }
 }
 
-/// The angle of the point (x, y), both given without their signs, and with the sign of x.
+/// Angle of the point (±x, y), for the magnitudes of x and y and the sign of x.
 ///
-/// The quotient of the smaller by the larger is at most 1. If it is more than tan π/8 the point is turned by π/4.
+/// The quotient of the smaller by the larger magnitude is at most 1. If it exceeds tan π/8, the point is rotated by −π/4.
 #[inline(always)]
 fn angle_of<'m, M: Arithmetic>(y: Real<'m, M>, x: Real<'m, M>, x_sign: Word<'m, M>) -> Real<'m, M> {
     let steep = x.lt(y);
     let (larger, smaller) = (steep.choose(y, x), steep.choose(x, y));
-    // Neither their sum overflows, nor is what division loses too small to be kept.
+    // Scaled, so that the sum does not overflow and the rounding error of the division does not underflow.
     let factor = larger.lt(power(-60)).choose(power(80), larger.lt(power(120)).choose(1.0, power(-20)));
     let (a, b) = (larger * factor, smaller * factor);
     let turned = (a * 0.414_213_57).lt(b);
@@ -178,7 +178,7 @@ fn angle_of<'m, M: Arithmetic>(y: Real<'m, M>, x: Real<'m, M>, x_sign: Word<'m, 
     let numerator = Pair { high: turned.choose(difference.high, b), low: turned.choose(difference.low, 0.0) };
     let divisor = Pair { high: turned.choose(sum.high, a), low: turned.choose(sum.low, 0.0) };
     let quotient = numerator.over(divisor);
-    // Zeros have the angle of the axis; so has an infinity, unless the other is infinite too, which is half-way.
+    // If both are zero, or one is infinite, the angle is that of the axis; if both are infinite, it is π/4.
     let infinite = larger.eq(f32::INFINITY);
     let ordinary = !(infinite | larger.eq(0.0));
     let turned = turned | smaller.eq(f32::INFINITY);
@@ -187,7 +187,7 @@ fn angle_of<'m, M: Arithmetic>(y: Real<'m, M>, x: Real<'m, M>, x_sign: Word<'m, 
     let square = t.high * t.high;
     let low = (-square).fma(t.low, t.low);
     let angle = Pair { high: t.high, low: (square * t.high).fma(polynomial(square, &ATAN), low) };
-    // Mirrored at the diagonal, and at the y axis.
+    // Reflections at the diagonal and at the y axis.
     let left = !x_sign.eq(0);
     let quarters = turned.choose(1.0, 0.0);
     let quarters = steep.choose(-quarters + 2.0, quarters);
@@ -196,7 +196,7 @@ fn angle_of<'m, M: Arithmetic>(y: Real<'m, M>, x: Real<'m, M>, x_sign: Word<'m, 
     quarters_plus(quarters, t.high.lit(1.0).flipped(mirrored), angle)
 }
 
-/// k π/4 + f a, for k from 0 to 4 and f ±1 or ±2.
+/// k π/4 + f a, for k from 0 to 4 and f = ±1 or ±2.
 #[inline(always)]
 fn quarters_plus<'m, M: Arithmetic>(k: Real<'m, M>, f: Real<'m, M>, a: Pair<'m, M>) -> Real<'m, M> {
     let base = Pair::product(k, k.lit(FRAC_PI_4));
