@@ -1110,9 +1110,9 @@ op_table! {
         /// Subtracts from an element as `sub` does and gives the old value. Differences of floats are rounded in the order in which
         /// invocations come.
         Sub = "atomic_sub", Form::Atomic(ATOMIC), Ordered, 1;
-        /// Lowers an element to the operand, if that is smaller, as `min` does, and gives the old value.
+        /// Stores the minimum of an element and the operand, as `min` does, and gives the old value.
         Min = "atomic_min", Form::Atomic(ATOMIC), Exact, 1;
-        /// Raises an element to the operand, if that is larger, as `max` does, and gives the old value.
+        /// Stores the maximum of an element and the operand, as `max` does, and gives the old value.
         Max = "atomic_max", Form::Atomic(ATOMIC), Exact, 1;
         /// Bitwise and with an element; gives the old value.
         And = "atomic_and", Form::Atomic(INTEGERS), Exact, 1;
