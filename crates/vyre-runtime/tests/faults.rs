@@ -304,7 +304,7 @@ fn hits_of_many_slices_fit_the_budget() {
 }
 
 #[test]
-fn operations_on_empty_allocations_are_no_ops() {
+fn items_on_empty_allocations_have_no_effect() {
     let device = Device::open(&Cpu::default()).unwrap();
     for width in [32, 64] {
         let sizing = Sizing::Preferred(NonZeroU32::new(width).unwrap());
@@ -390,7 +390,7 @@ fn pruned_items_fail_with_their_twins() {
     let script = Arc::new(Script::default());
     let device = faulty(&script);
     for retries in [false, true] {
-        // The launch of the twin runs out of fuel, or the device refuses the twin's operation.
+        // The launch of the twin runs out of fuel, or the device refuses the twin's op.
         for fault in [&script.no_fuel, &script.unsupported] {
             let (mut session, handles) = session(&device, base());
             let pure = session.register(ops().swap_remove(SCAN as usize - 1).pure());

@@ -388,7 +388,7 @@ enum Call {
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
     let segment = || select(vec![Segment::Plain, Segment::Atomic]);
-    // Mostly valid operations and handles.
+    // Mostly valid ops and handles.
     let item = prop_oneof![
         1 => any_item(),
         5 => (1..11u32, 1..10u32, 1..10u32, number()).prop_map(|(op_handle, input_handle, output_handle, param)| {

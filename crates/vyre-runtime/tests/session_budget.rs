@@ -37,7 +37,7 @@ fn session(device: &Device, config: Config) -> (Session, Vec<Handle>) {
     (session, handles)
 }
 
-/// Items of all operations, with dependencies, chains, faults and hits.
+/// Items of all ops, with dependencies, chains, faults and hits.
 fn items() -> Vec<WorkItem> {
     (0..90u32)
         .map(|number| {

@@ -49,7 +49,7 @@ struct Tally {
     hits: u64,
 }
 
-/// Numbers of items that trap, run out of fuel, name an unknown operation, and name memory of another tenant.
+/// Numbers of items that trap, run out of fuel, name an unknown op, and name memory of another tenant.
 type Failures = [u64; 4];
 
 impl Tally {

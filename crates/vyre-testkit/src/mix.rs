@@ -33,8 +33,8 @@ pub const ATOMIC_WORDS: u32 = BINS * COUNTERS as u32;
 
 /// Operations except for the one whose trip count is its input, which would dominate the time.
 pub fn programs() -> Vec<Validated<Program>> {
-    let module = text::parse(OPS).expect("the operations are tested");
-    let mut programs = validate::module(module).expect("the operations are valid").into_inner().programs;
+    let module = text::parse(OPS).expect("the ops are tested");
+    let mut programs = validate::module(module).expect("the ops are valid").into_inner().programs;
     programs.retain(|program| program.name() != "spin");
     programs
 }

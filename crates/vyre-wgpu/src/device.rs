@@ -571,10 +571,10 @@ const MAX_GROUPS: u64 = 1 << 30;
 /// Maximum number of ranges of a launch with a deadline.
 const MAX_RANGES: u64 = 32;
 
-/// Fewest workgroups of such a range: fewer would leave parts of a GPU idle.
+/// Minimum number of workgroups of a range of a launch with a deadline: fewer would leave parts of a GPU idle.
 const RANGE_GROUPS: u64 = 1024;
 
-/// Fewest loop trips of such a range, over all invocations: fewer take less time than submitting a range.
+/// Minimum number of loop trips of a range of a launch with a deadline, over all invocations: fewer take less time than submitting a range.
 const RANGE_TRIPS: u64 = 1 << 18;
 
 /// Splits workgroups into ranges of equal length, except for the last. A launch with a deadline is split so that it can

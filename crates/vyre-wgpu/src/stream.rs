@@ -120,7 +120,7 @@ struct Arena {
     buffer: wgpu::Buffer,
     contents: Vec<u8>,
     alignment: u64,
-    /// Start of the part added last.
+    /// Start of the most recent part of `contents`.
     last: usize,
 }
 

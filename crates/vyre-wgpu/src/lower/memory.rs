@@ -48,15 +48,15 @@ pub(super) struct Array {
 /// Representation of the elements of an array.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// As their own type.
+    /// Elements of the declared type.
     Plain,
-    /// As the loaded type: sub-word elements of workgroup and private arrays.
+    /// Sub-word elements, extended to the type that loads return: in workgroup and private arrays.
     Extended,
-    /// Several in each u32.
+    /// Several elements in each u32.
     Packed,
-    /// As words, for accesses of several types.
+    /// Words, for accesses of several types.
     Words,
-    /// As vectors of this size.
+    /// Vectors of several elements.
     Vectors(VectorSize),
 }
 
