@@ -54,7 +54,7 @@ const SETTINGS: [(&str, &str); 7] = [
 pub(crate) enum BadValue {
     #[error("it is not an integer from 1 to 1024")]
     Threads,
-    #[error("it is not portable, avx2 or avx512")]
+    #[error("it is none of `portable`, `avx2` and `avx512`")]
     UnknownIsa,
     #[error("this processor does not support it")]
     UnavailableIsa,

@@ -129,7 +129,7 @@ fn invalid_settings_are_reported_with_their_location() {
         ("threads = \"many\"", "`threads`: it is not an integer from 1 to 1024"),
         ("threads = [1]", "`threads` is neither a string nor a number"),
         ("[device]\nname = \"cpu\"", "`device` is neither a string nor a number"),
-        ("isa = \"neon\"", "`isa`: it is not portable, avx2 or avx512"),
+        ("isa = \"neon\"", "`isa`: it is none of `portable`, `avx2` and `avx512`"),
         ("fuel = -1", "`fuel`: it is not an integer"),
         ("timeout = \"never\"", "`timeout`: `never` is not a number of seconds"),
         ("fuel = 1\nfuel = 2", "duplicate key"),

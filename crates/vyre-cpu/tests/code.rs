@@ -102,7 +102,7 @@ fn fallback_reason_is_reported() {
         Execution::Portable => assert_eq!(kernel.compilation().fallback, None),
         Execution::Avx2 | Execution::Avx512 => {
             let fallback = kernel.compilation().fallback.as_deref().expect("a reason");
-            assert!(fallback.starts_with("no machine code: a stack frame of "), "{fallback}");
+            assert!(fallback.starts_with("no machine code: the stack frame takes "), "{fallback}");
         }
     }
 }

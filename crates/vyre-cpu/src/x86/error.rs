@@ -12,9 +12,9 @@ pub(crate) enum Error {
     /// Private arrays accessed as several types cannot become arrays of words.
     #[error(transparent)]
     Private(#[from] vyre_foundation::Error),
-    #[error("its workgroups keep {bytes} bytes over barriers")]
+    #[error("values live across barriers take {bytes} bytes per workgroup, more than {}", super::MAX_KEPT)]
     Kept { bytes: u64 },
-    #[error("a stack frame of {bytes} bytes, more than {}", MAX_FRAME)]
+    #[error("the stack frame takes {bytes} bytes, more than {}", MAX_FRAME)]
     Frame { bytes: usize },
     #[error("code is too large")]
     Size,
@@ -27,11 +27,11 @@ pub(crate) enum Error {
     Inst { code: Code, origin: u32, error: Box<Error> },
     #[error(transparent)]
     Encoding(#[from] IcedError),
-    #[error("block {} is not ended", .0.0)]
+    #[error("block {} has no terminator", .0.0)]
     OpenBlock(BlockId),
     #[error("block {} passes a wrong number of arguments", .0.0)]
     Arguments(BlockId),
-    #[error("{0:?} is no conditional jump")]
+    #[error("{0:?} is not a conditional jump")]
     Condition(Code),
     /// Another bug of the instruction selection.
     #[error("{0}")]

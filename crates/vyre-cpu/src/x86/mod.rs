@@ -167,7 +167,7 @@ fn assemble(plan: &Plan<'_>) -> Result<(Encoded, Vec<Site>), Error> {
     Ok((encoded, lowered.sites))
 }
 
-/// Maximum number of bytes that a workgroup may keep over barriers: offsets are computed in 32 bits.
+/// Maximum size of the values of a workgroup that are live across barriers, in bytes: offsets are computed in 32 bits.
 const MAX_KEPT: u64 = 1 << 30;
 
 /// Compiles a program without functions of the math library.

@@ -49,7 +49,7 @@ pub enum BadOp {
     #[error("{0}")]
     Embed(embed::Refusal),
     /// An object with a name or access that ops do not have.
-    #[error("`{0}` is not an object of ops, or has another access")]
+    #[error("`{0}` is not one of the objects of an op, or is declared with another access")]
     UnknownObject(String),
     /// Hits without a counter, or a counter without hits.
     #[error("`hits` and `hit_count` must be declared together")]
