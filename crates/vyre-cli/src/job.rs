@@ -26,7 +26,7 @@ use crate::source::{Parsed, Source};
 pub(crate) struct Input {
     #[command(flatten)]
     pub(crate) selection: Selection,
-    /// Initial contents of a memory object; results of known length default to zeros
+    /// Value of a uniform, or initial contents of a storage object; results of known length default to zeros
     #[arg(value_name = "NAME=VALUE", value_parser = assignment)]
     bindings: Vec<(String, String)>,
     #[command(flatten)]
