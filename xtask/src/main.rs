@@ -53,8 +53,8 @@ Commands:
   soak megakernel [--minutes N]
                     Submit items of several tenants to a megakernel from several threads, with faults, cancellations and
                     device losses, for N minutes [default: 10]; every item must execute exactly once
-  soak math [FUNCTION ...]
-                    Measure the error of math library functions, over all operands";
+  soak math [--type f16|f32|f64] [FUNCTION ...]
+                    Measure the error of math library functions: over all operands of f16 and f32, and over 10^8 of f64";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();

@@ -2,7 +2,7 @@
 
 use half::f16;
 use vyre_foundation::ir::ops::{Exactness, TABLE};
-use vyre_foundation::math::{FUNCTIONS, FUNCTIONS_F16, Function, Measured};
+use vyre_foundation::math::{FUNCTIONS, FUNCTIONS_F16, FUNCTIONS_F64, Function, Measured};
 
 /// Operands of functions of one operand: boundaries and interior of all binades, neighbourhoods of the limits between methods and between
 /// kinds of results, and random ones.
@@ -89,6 +89,15 @@ fn results_of_f16_are_within_the_bounds() {
         let seed = |k: u64| if function.arity == 1 { k } else { k.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 };
         let count = function.seeds().min(300_000);
         beyond_bound(function, &(0..count).map(|k| function.operands(seed(k))).collect::<Vec<[f16; 2]>>())
+    });
+    let broken: Vec<String> = broken.collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn results_of_f64_are_within_the_bounds() {
+    let broken = FUNCTIONS_F64.iter().filter_map(|function| {
+        beyond_bound(function, &(0..300_000).map(|seed| function.operands(seed)).collect::<Vec<[f64; 2]>>())
     });
     let broken: Vec<String> = broken.collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));

@@ -4,7 +4,7 @@ use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Element, Op, Program, Type};
 use vyre_foundation::launch::{Grid, Limits};
-use vyre_foundation::math::{FUNCTIONS, FUNCTIONS_F16, Function, Measured};
+use vyre_foundation::math::{FUNCTIONS, FUNCTIONS_F16, FUNCTIONS_F64, Function, Measured};
 use vyre_foundation::transform::expand_math;
 use vyre_foundation::{text, validate};
 use vyre_testkit::{oracle, run};
@@ -16,6 +16,7 @@ const COUNT: u32 = 3000;
 fn expansions_compute_the_functions() {
     FUNCTIONS.iter().for_each(same_bits);
     FUNCTIONS_F16.iter().for_each(same_bits);
+    FUNCTIONS_F64.iter().for_each(same_bits);
 }
 
 /// Checks a function at boundaries of binades, and at operands that are measured.

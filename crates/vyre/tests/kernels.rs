@@ -185,6 +185,38 @@ fn bits_of_floats() {
     same!(float_bits, x, 0);
 }
 
+/// Methods of f64. The library of devices is exact to 1 ULP, and that of the host is another.
+#[kernel(workgroup = 64)]
+fn functions_of_f64(x: &[f64], y: &mut [f64]) {
+    let i = global_index();
+    if i < y.len() {
+        let v = x[i];
+        let waves = v.sin() + v.cos() + v.tan() + v.sinh() + v.cosh() + v.tanh();
+        let inverse = v.asin() + v.acos() + v.atan() + v.atan2(2.0) + v.hypot(3.0) + v.cbrt();
+        let areas = v.asinh() + (v + 2.0).acosh() + v.atanh();
+        let powers = v.exp() + v.exp2() + (v + 2.0).ln() + (v + 2.0).log2() + (v + 2.0).powf(1.5);
+        y[i] = waves + inverse + areas + powers;
+    }
+}
+
+#[test]
+fn math_of_f64() {
+    let x: Vec<f64> = (0..128).map(|i| (i as f64 - 64.0) / 70.0).collect();
+    let mut expected = vec![0.0; x.len()];
+    functions_of_f64::host(x.len(), &x, &mut expected);
+    on_devices(|device| {
+        let mut y = device.zeros(x.len()).unwrap();
+        match functions_of_f64(&device.upload(&x).unwrap(), &mut y).run(device, x.len()) {
+            Ok(_) => {
+                for (found, expected) in y.download().unwrap().into_iter().zip(&expected) {
+                    assert!((found - expected).abs() <= expected.abs() * 1e-13, "{found} is not {expected}");
+                }
+            }
+            Err(error) => assert!(error.to_string().contains("f64"), "{error}"),
+        }
+    });
+}
+
 /// Every method of f16, which the host evaluates as devices do.
 #[kernel(workgroup = 64)]
 fn functions_of_f16(x: &[f16], y: &mut [f16]) {

@@ -584,7 +584,6 @@ const fn fixed(operands: &'static [Slot], results: &'static [Slot]) -> Form {
 const NUMBERS: TypeSet = TypeSet::NUMBERS;
 const INTEGERS: TypeSet = TypeSet::INTEGERS;
 const FLOATS: TypeSet = TypeSet::FLOATS;
-const NARROW: TypeSet = TypeSet::of(&[Type::F32, Type::F16]);
 const SIGNED: TypeSet = TypeSet::SIGNED;
 const LOGIC: TypeSet = TypeSet::LOGIC;
 const ALL: TypeSet = TypeSet::ALL;
@@ -599,7 +598,6 @@ macro_rules! evaluator {
     };
     (@group integer $class:ident $f:tt) => { evaluator!(@types $class $f I32 i32, U32 u32, I64 i64, U64 u64) };
     (@group float $class:ident $f:tt) => { evaluator!(@types $class $f F32 f32, F64 f64, F16 f16) };
-    (@group narrow $class:ident $f:tt) => { evaluator!(@types $class $f F32 f32, F16 f16) };
     (@group signed_integer $class:ident $f:tt) => { evaluator!(@types $class $f I32 i32, I64 i64) };
     (@group bool $class:ident $f:tt) => { evaluator!(@types $class $f Bool bool) };
     (@group any $class:ident $f:tt) => {
@@ -852,48 +850,48 @@ op_table! {
         // Functions of the math library. `math::FUNCTIONS` has their bounds.
 
         /// e to the power of the operand. At most 0.76 ULP off.
-        Exp = "exp", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::exp(a) };
+        Exp = "exp", unary(FLOATS), Composed, 1, eval { float: |a: T| math::exp(a) };
         /// 2 to the power of the operand. At most 0.76 ULP off.
-        Exp2 = "exp2", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::exp2(a) };
+        Exp2 = "exp2", unary(FLOATS), Composed, 1, eval { float: |a: T| math::exp2(a) };
         /// Natural logarithm; of 0, −∞, and of a negative number, NaN. At most 0.51 ULP off.
-        Log = "log", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::log(a) };
+        Log = "log", unary(FLOATS), Composed, 1, eval { float: |a: T| math::log(a) };
         /// Logarithm to base 2; of 0, −∞, and of a negative number, NaN. At most 0.51 ULP off.
-        Log2 = "log2", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::log2(a) };
+        Log2 = "log2", unary(FLOATS), Composed, 1, eval { float: |a: T| math::log2(a) };
         /// Sine of an angle in radians, however large; of an infinity, NaN. At most 0.76 ULP off.
-        Sin = "sin", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::sin(a) };
+        Sin = "sin", unary(FLOATS), Composed, 1, eval { float: |a: T| math::sin(a) };
         /// Cosine of an angle in radians, however large; of an infinity, NaN. At most 0.76 ULP off.
-        Cos = "cos", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::cos(a) };
+        Cos = "cos", unary(FLOATS), Composed, 1, eval { float: |a: T| math::cos(a) };
         /// Tangent of an angle in radians, however large; of an infinity, NaN. At most 0.95 ULP off.
-        Tan = "tan", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::tan(a) };
+        Tan = "tan", unary(FLOATS), Composed, 1, eval { float: |a: T| math::tan(a) };
         /// Angle from −π/2 to π/2 with this sine; outside of −1 to 1, NaN. At most 0.65 ULP off.
-        Asin = "asin", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::asin(a) };
+        Asin = "asin", unary(FLOATS), Composed, 1, eval { float: |a: T| math::asin(a) };
         /// Angle from 0 to π with this cosine; outside of −1 to 1, NaN. At most 0.63 ULP off.
-        Acos = "acos", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::acos(a) };
+        Acos = "acos", unary(FLOATS), Composed, 1, eval { float: |a: T| math::acos(a) };
         /// Angle from −π/2 to π/2 with this tangent. At most 0.67 ULP off.
-        Atan = "atan", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::atan(a) };
+        Atan = "atan", unary(FLOATS), Composed, 1, eval { float: |a: T| math::atan(a) };
         /// Angle from −π to π of the point whose y is the first operand and whose x the second. The signs of zeros count, and
         /// infinities are on the axes and diagonals. At most 0.9 ULP off.
-        Atan2 = "atan2", binary(NARROW), Composed, 1, eval { narrow: |y: T, x: T| math::atan2(y, x) };
+        Atan2 = "atan2", binary(FLOATS), Composed, 1, eval { float: |y: T, x: T| math::atan2(y, x) };
         /// Hyperbolic sine. At most 0.79 ULP off.
-        Sinh = "sinh", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::sinh(a) };
+        Sinh = "sinh", unary(FLOATS), Composed, 1, eval { float: |a: T| math::sinh(a) };
         /// Hyperbolic cosine. At most 0.61 ULP off.
-        Cosh = "cosh", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::cosh(a) };
+        Cosh = "cosh", unary(FLOATS), Composed, 1, eval { float: |a: T| math::cosh(a) };
         /// Hyperbolic tangent. At most 0.78 ULP off.
-        Tanh = "tanh", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::tanh(a) };
+        Tanh = "tanh", unary(FLOATS), Composed, 1, eval { float: |a: T| math::tanh(a) };
         /// Inverse hyperbolic sine. At most 0.53 ULP off.
-        Asinh = "asinh", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::asinh(a) };
+        Asinh = "asinh", unary(FLOATS), Composed, 1, eval { float: |a: T| math::asinh(a) };
         /// Inverse hyperbolic cosine, at least 0; below 1, NaN. At most 0.51 ULP off.
-        Acosh = "acosh", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::acosh(a) };
+        Acosh = "acosh", unary(FLOATS), Composed, 1, eval { float: |a: T| math::acosh(a) };
         /// Inverse hyperbolic tangent; of ±1, an infinity, and outside of −1 to 1, NaN. At most 0.55 ULP off.
-        Atanh = "atanh", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::atanh(a) };
+        Atanh = "atanh", unary(FLOATS), Composed, 1, eval { float: |a: T| math::atanh(a) };
         /// The first operand to the power of the second. `pow(x, 0)` and `pow(1, y)` are 1 even for a NaN; a negative number to
         /// a power that is not integral gives NaN. At most 0.8 ULP off.
-        Pow = "pow", binary(NARROW), Composed, 1, eval { narrow: |a: T, b: T| math::pow(a, b) };
+        Pow = "pow", binary(FLOATS), Composed, 1, eval { float: |a: T, b: T| math::pow(a, b) };
         /// Cube root, with the sign of the operand. At most 0.51 ULP off.
-        Cbrt = "cbrt", unary(NARROW), Composed, 1, eval { narrow: |a: T| math::cbrt(a) };
+        Cbrt = "cbrt", unary(FLOATS), Composed, 1, eval { float: |a: T| math::cbrt(a) };
         /// Square root of the sum of the squares, which do not overflow. With an infinity it is infinite, even for
         /// a NaN. At most 0.76 ULP off.
-        Hypot = "hypot", binary(NARROW), Composed, 1, eval { narrow: |a: T, b: T| math::hypot(a, b) };
+        Hypot = "hypot", binary(FLOATS), Composed, 1, eval { float: |a: T, b: T| math::hypot(a, b) };
 
         // Bits.
 

@@ -1,92 +1,174 @@
-//! Abstract arithmetic of the math library: f32, u32 and bool values, and the operations on them that its functions use.
+//! Abstract arithmetic in which the library is written: floats of one precision, words of the same width, bools, and the operations that
+//! the functions need.
 //!
-//! The functions are generic over [`Arithmetic`], which has two implementations: [`Direct`] evaluates on the host, and
-//! [`Emitter`] appends instructions to a program. A row of the table below defines an operation in both.
+//! The functions are generic over [`Arithmetic`], which has two interpretations for each [`Precision`]: [`Direct`] computes, and
+//! [`Emitter`] appends instructions. A row of the table below defines an operation for both.
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
 
-use crate::ir::{BlockId, InstId, Program, Pure, Scalar, Span, ValueId};
+use super::tables::Tables;
+use crate::ir::{BlockId, InstId, Program, Pure, Scalar, Span, Type, ValueId};
 
-type F = f32;
-type U = u32;
-type B = bool;
+/// A float type in which functions are computed.
+pub(crate) trait Precision: Scalar + Tables {
+    /// Unsigned integer of the same width.
+    type Word: Scalar;
+    /// Number of bits of the fraction.
+    const FRACTION: u32;
+    /// Exponent of the largest numbers.
+    const GREATEST: i32;
+    /// A number that the type represents exactly.
+    fn exactly(value: f32) -> Self;
+    fn word(value: u64) -> Self::Word;
+}
 
-/// Evaluation on the host.
-pub(crate) struct Direct;
+impl Precision for f32 {
+    type Word = u32;
+    const FRACTION: u32 = 23;
+    const GREATEST: i32 = 127;
+    #[inline(always)]
+    fn exactly(value: f32) -> f32 {
+        value
+    }
+    #[inline(always)]
+    fn word(value: u64) -> u32 {
+        value as u32
+    }
+}
 
-/// Emission of instructions at the end of a block, all with the span of the math function that they expand.
-pub(crate) struct Emitter<'p> {
+impl Precision for f64 {
+    type Word = u64;
+    const FRACTION: u32 = 52;
+    const GREATEST: i32 = 1023;
+    #[inline(always)]
+    fn exactly(value: f32) -> f64 {
+        f64::from(value)
+    }
+    #[inline(always)]
+    fn word(value: u64) -> u64 {
+        value
+    }
+}
+
+/// Evaluation.
+pub(crate) struct Direct<P>(PhantomData<P>);
+
+impl<P> Direct<P> {
+    pub(crate) const fn new() -> Self {
+        Direct(PhantomData)
+    }
+}
+
+/// Emission: appends instructions to a block of a program, with the span of the function that they expand.
+pub(crate) struct Emitter<'p, P> {
     program: RefCell<&'p mut Program>,
     block: BlockId,
     span: Span,
+    precision: PhantomData<P>,
 }
 
-impl<'p> Emitter<'p> {
+impl<'p, P> Emitter<'p, P> {
     pub(crate) fn new(program: &'p mut Program, block: BlockId, span: Span) -> Self {
-        Emitter { program: RefCell::new(program), block, span }
+        Emitter { program: RefCell::new(program), block, span, precision: PhantomData }
     }
 
     #[inline(never)]
-    fn push<R: Scalar>(&self, op: Pure, operands: &[ValueId]) -> ValueId {
+    fn push(&self, op: Pure, operands: &[ValueId], result: Type) -> ValueId {
         let mut program = self.program.borrow_mut();
-        let inst: InstId = program.push(self.block, op, operands.iter().copied(), &[R::TYPE], [], self.span);
+        if op == Pure::Cast && program.ty(operands[0]) == result {
+            return operands[0];
+        }
+        let inst: InstId = program.push(self.block, op, operands.iter().copied(), &[result], [], self.span);
         program.inst(inst).results[0]
     }
 }
 
 macro_rules! arithmetic {
     ($($name:ident($($arg:ident: $ty:ident),+) -> $result:ident = $op:ident, $value:expr;)*) => {
-        /// Interpretation of the library: values of the three types, and operations of the op table on them.
+        /// An interpretation of the library: values of four types, and operations of the op table on them.
         pub(crate) trait Arithmetic: Sized {
-            /// An f32.
+            /// Precision of the floats.
+            type P: Precision;
+            /// A float.
             type F: Copy;
-            /// A u32.
+            /// A word.
             type U: Copy;
+            /// A u32: the number of positions of a shift.
+            type C: Copy;
             /// A bool.
             type B: Copy;
-            fn real(&self, value: f32) -> Self::F;
-            fn word(&self, value: u32) -> Self::U;
+            fn real(&self, value: Self::P) -> Self::F;
+            fn word(&self, value: <Self::P as Precision>::Word) -> Self::U;
+            fn count(&self, value: u32) -> Self::C;
             $( fn $name(&self, $($arg: Self::$ty),+) -> Self::$result; )*
         }
 
-        impl Arithmetic for Direct {
-            type F = F;
-            type U = U;
-            type B = B;
-            #[inline(always)]
-            fn real(&self, value: f32) -> F {
-                value
-            }
-            #[inline(always)]
-            fn word(&self, value: u32) -> U {
-                value
-            }
-            $(
-                #[inline(always)]
-                fn $name(&self, $($arg: $ty),+) -> $result {
-                    $value
-                }
-            )*
-        }
+        arithmetic!(@direct f32, u32, u64; $($name($($arg: $ty),+) -> $result = $value;)*);
+        arithmetic!(@direct f64, u64, u128; $($name($($arg: $ty),+) -> $result = $value;)*);
 
-        impl Arithmetic for Emitter<'_> {
+        impl<P: Precision> Arithmetic for Emitter<'_, P> {
+            type P = P;
             type F = ValueId;
             type U = ValueId;
+            type C = ValueId;
             type B = ValueId;
-            fn real(&self, value: f32) -> ValueId {
-                self.program.borrow_mut().literal(value)
+            fn real(&self, value: P) -> ValueId {
+                self.program.borrow_mut().literal(crate::ir::Literal { ty: P::TYPE, bits: value.to_bits() })
             }
-            fn word(&self, value: u32) -> ValueId {
+            fn word(&self, value: P::Word) -> ValueId {
+                self.program.borrow_mut().literal(crate::ir::Literal { ty: P::Word::TYPE, bits: value.to_bits() })
+            }
+            fn count(&self, value: u32) -> ValueId {
                 self.program.borrow_mut().literal(value)
             }
             $(
                 fn $name(&self, $($arg: ValueId),+) -> ValueId {
-                    self.push::<$result>(Pure::$op, &[$($arg),+])
+                    self.push(Pure::$op, &[$($arg),+], arithmetic!(@type $result))
                 }
             )*
         }
     };
+    (@direct $float:ty, $word:ty, $product:ty; $($name:ident($($arg:ident: $ty:ident),+) -> $result:ident = $value:expr;)*) => {
+        const _: () = {
+            type F = $float;
+            type U = $word;
+            type C = u32;
+            type B = bool;
+            #[allow(dead_code)]
+            type Product = $product;
+            impl Arithmetic for Direct<F> {
+                type P = F;
+                type F = F;
+                type U = U;
+                type C = C;
+                type B = B;
+                #[inline(always)]
+                fn real(&self, value: F) -> F {
+                    value
+                }
+                #[inline(always)]
+                fn word(&self, value: U) -> U {
+                    value
+                }
+                #[inline(always)]
+                fn count(&self, value: u32) -> u32 {
+                    value
+                }
+                $(
+                    #[inline(always)]
+                    fn $name(&self, $($arg: $ty),+) -> $result {
+                        $value
+                    }
+                )*
+            }
+        };
+    };
+    (@type F) => { P::TYPE };
+    (@type U) => { P::Word::TYPE };
+    (@type C) => { Type::U32 };
+    (@type B) => { Type::Bool };
 }
 arithmetic! {
     add(a: F, b: F) -> F = Add, a + b;
@@ -104,18 +186,18 @@ arithmetic! {
     le(a: F, b: F) -> B = Le, a <= b;
     choose(condition: B, a: F, b: F) -> F = Select, if condition { a } else { b };
     bits(a: F) -> U = Bitcast, a.to_bits();
-    of_bits(a: U) -> F = Bitcast, f32::from_bits(a);
-    truncate(a: F) -> U = Cast, a as u32;
-    convert(a: U) -> F = Cast, a as f32;
+    of_bits(a: U) -> F = Bitcast, F::from_bits(a);
+    convert(a: U) -> F = Cast, a as F;
+    count_of(a: U) -> C = Cast, a as C;
     word_add(a: U, b: U) -> U = Add, a.wrapping_add(b);
     word_sub(a: U, b: U) -> U = Sub, a.wrapping_sub(b);
     word_mul(a: U, b: U) -> U = Mul, a.wrapping_mul(b);
-    mul_high(a: U, b: U) -> U = MulHigh, ((u64::from(a) * u64::from(b)) >> 32) as u32;
+    mul_high(a: U, b: U) -> U = MulHigh, ((Product::from(a) * Product::from(b)) >> U::BITS) as U;
     word_and(a: U, b: U) -> U = And, a & b;
     word_or(a: U, b: U) -> U = Or, a | b;
     word_xor(a: U, b: U) -> U = Xor, a ^ b;
-    shl(a: U, count: U) -> U = Shl, a.wrapping_shl(count);
-    shr(a: U, count: U) -> U = Shr, a.wrapping_shr(count);
+    shl(a: U, count: C) -> U = Shl, a.wrapping_shl(count);
+    shr(a: U, count: C) -> U = Shr, a.wrapping_shr(count);
     word_eq(a: U, b: U) -> B = Eq, a == b;
     word_lt(a: U, b: U) -> B = Lt, a < b;
     choose_word(condition: B, a: U, b: U) -> U = Select, if condition { a } else { b };
@@ -143,17 +225,21 @@ macro_rules! handles {
     )* };
 }
 handles! {
-    /// An f32 of an interpretation.
+    /// A float of an interpretation.
     Real(F);
-    /// A u32 of an interpretation.
+    /// A word of an interpretation.
     Word(U);
     /// A bool of an interpretation.
     Truth(B);
 }
 
-macro_rules! literals {
-    ($($handle:ident($value:ident), $host:ty: $operand:ident, $into:ident = $literal:ident;)*) => { $(
-        /// Operand: a value of the interpretation, or a literal of the host.
+/// A constant of the precision, from [`Tables`] or its `Word`.
+#[derive(Clone, Copy)]
+pub(crate) struct Constant<T>(pub(crate) T);
+
+macro_rules! operands {
+    ($($handle:ident($value:ident): $operand:ident, $into:ident;)*) => { $(
+        /// An operand of such a type: a value or a literal.
         pub(crate) trait $operand<'m, M: Arithmetic> {
             fn $into(self, m: &'m M) -> M::$value;
         }
@@ -164,21 +250,58 @@ macro_rules! literals {
                 self.value
             }
         }
-
-        impl<'m, M: Arithmetic> $operand<'m, M> for $host {
-            #[inline(always)]
-            fn $into(self, m: &'m M) -> M::$value {
-                m.$literal(self)
-            }
-        }
     )* };
 }
-literals! {
-    Real(F), f32: IntoReal, into_real = real;
-    Word(U), u32: IntoWord, into_word = word;
+operands! {
+    Real(F): IntoReal, into_real;
+    Word(U): IntoWord, into_word;
 }
 
-/// Implements Rust operators by operations of [`Arithmetic`].
+/// Count of a shift.
+#[derive(Clone, Copy)]
+pub(crate) struct Count<C>(C);
+
+/// Count of a shift, or a literal.
+pub(crate) trait IntoCount<'m, M: Arithmetic> {
+    fn into_count(self, m: &'m M) -> M::C;
+}
+
+impl<'m, M: Arithmetic> IntoCount<'m, M> for Count<M::C> {
+    #[inline(always)]
+    fn into_count(self, _: &'m M) -> M::C {
+        self.0
+    }
+}
+
+impl<'m, M: Arithmetic> IntoReal<'m, M> for f32 {
+    #[inline(always)]
+    fn into_real(self, m: &'m M) -> M::F {
+        m.real(M::P::exactly(self))
+    }
+}
+
+impl<'m, M: Arithmetic> IntoReal<'m, M> for Constant<M::P> {
+    #[inline(always)]
+    fn into_real(self, m: &'m M) -> M::F {
+        m.real(self.0)
+    }
+}
+
+impl<'m, M: Arithmetic> IntoWord<'m, M> for u64 {
+    #[inline(always)]
+    fn into_word(self, m: &'m M) -> M::U {
+        m.word(M::P::word(self))
+    }
+}
+
+impl<'m, M: Arithmetic> IntoCount<'m, M> for u32 {
+    #[inline(always)]
+    fn into_count(self, m: &'m M) -> M::C {
+        m.count(self)
+    }
+}
+
+/// Rust operators, one per operation.
 macro_rules! operators {
     ($($handle:ident, $operand:ident, $as:ident: $($op:ident $method:ident = $name:ident),+;)*) => { $( $(
         impl<'m, M: Arithmetic, R: $operand<'m, M>> $op<R> for $handle<'m, M> {
@@ -203,7 +326,8 @@ macro_rules! operators {
 operators! {
     Real, IntoReal, into_real: Add add = add, Sub sub = sub, Mul mul = mul, Div div = div;
     Word, IntoWord, into_word: Add add = word_add, Sub sub = word_sub, Mul mul = word_mul, BitAnd bitand = word_and,
-        BitOr bitor = word_or, BitXor bitxor = word_xor, Shl shl = shl, Shr shr = shr;
+        BitOr bitor = word_or, BitXor bitxor = word_xor;
+    Word, IntoCount, into_count: Shl shl = shl, Shr shr = shr;
 }
 operators! {
     Real: Neg neg() = neg;
@@ -212,7 +336,7 @@ operators! {
     Truth: Not not() = not;
 }
 
-/// Implements methods by operations of [`Arithmetic`].
+/// Methods, one per operation.
 macro_rules! methods {
     ($($handle:ident { $(
         $(#[doc = $doc:literal])* $method:ident($($arg:ident: $operand:ident, $as:ident),*) -> $result:ident = $name:ident;
@@ -233,19 +357,17 @@ methods! {
         fma(b: IntoReal, into_real, c: IntoReal, into_real) -> Real = fma;
         abs() -> Real = abs;
         sqrt() -> Real = sqrt;
-        /// The nearest integral number.
+        /// Nearest integral number, ties to even.
         round() -> Real = round;
         eq(b: IntoReal, into_real) -> Truth = eq;
         ne(b: IntoReal, into_real) -> Truth = ne;
         lt(b: IntoReal, into_real) -> Truth = lt;
         le(b: IntoReal, into_real) -> Truth = le;
         bits() -> Word = bits;
-        /// Converts a number ≥ 0 to an integer, rounding down.
-        truncate() -> Word = truncate;
     }
     Word {
         of_bits() -> Real = of_bits;
-        /// Converts an integer to the nearest f32.
+        /// Conversion to the nearest float.
         convert() -> Real = convert;
         /// High word of the product.
         mul_high(b: IntoWord, into_word) -> Word = mul_high;
@@ -256,6 +378,11 @@ methods! {
         choose(yes: IntoReal, into_real, no: IntoReal, into_real) -> Real = choose;
         choose_word(yes: IntoWord, into_word, no: IntoWord, into_word) -> Word = choose_word;
     }
+}
+
+/// Mask of the sign bit.
+pub(super) const fn sign_bit<P: Precision>() -> u64 {
+    1 << (P::TYPE.bits() - 1)
 }
 
 impl<'m, M: Arithmetic> Real<'m, M> {
@@ -271,8 +398,8 @@ impl<'m, M: Arithmetic> Real<'m, M> {
 
     /// A literal.
     #[inline(always)]
-    pub(super) fn lit(self, value: f32) -> Self {
-        Real { m: self.m, value: self.m.real(value) }
+    pub(super) fn lit(self, value: impl IntoReal<'m, M>) -> Self {
+        Real { m: self.m, value: value.into_real(self.m) }
     }
 
     #[inline(always)]
@@ -280,35 +407,43 @@ impl<'m, M: Arithmetic> Real<'m, M> {
         self.ne(self)
     }
 
-    /// Minimum of the number and a limit. NaNs propagate.
+    /// Minimum with a limit; NaN stays NaN.
     #[inline(always)]
-    pub(super) fn at_most(self, limit: f32) -> Self {
-        self.lit(limit).lt(self).choose(limit, self)
+    pub(super) fn at_most(self, limit: impl IntoReal<'m, M>) -> Self {
+        let limit = self.lit(limit);
+        limit.lt(self).choose(limit, self)
     }
 
-    /// Maximum of the number and a limit. NaNs propagate.
+    /// Maximum with a limit; NaN stays NaN.
     #[inline(always)]
-    pub(super) fn at_least(self, limit: f32) -> Self {
+    pub(super) fn at_least(self, limit: impl IntoReal<'m, M>) -> Self {
+        let limit = self.lit(limit);
         self.lt(limit).choose(limit, self)
     }
 
-    /// Sign bit; all other bits are 0.
+    /// Sign bit; the other bits are 0.
     #[inline(always)]
     pub(super) fn sign(self) -> Word<'m, M> {
-        self.bits() & 0x8000_0000
+        self.bits() & sign_bit::<M::P>()
     }
 
-    /// Negates the number if `sign` has the sign bit.
+    /// The number with its sign flipped if `sign` has the sign bit.
     #[inline(always)]
     pub(super) fn flipped(self, sign: Word<'m, M>) -> Self {
         (self.bits() ^ sign).of_bits()
     }
 }
 
-impl<M: Arithmetic> Word<'_, M> {
+impl<'m, M: Arithmetic> Word<'m, M> {
     /// A literal.
     #[inline(always)]
-    pub(super) fn lit(self, value: u32) -> Self {
-        Word { m: self.m, value: self.m.word(value) }
+    pub(super) fn lit(self, value: u64) -> Self {
+        Word { m: self.m, value: value.into_word(self.m) }
+    }
+
+    /// Conversion to the count of a shift.
+    #[inline(always)]
+    pub(super) fn count(self) -> Count<M::C> {
+        Count(self.m.count_of(self.value))
     }
 }

@@ -5,22 +5,29 @@
 //! row, which the oracle uses. Emitted, it is the instruction sequence that [`transform::expand_math`](crate::transform::expand_math)
 //! substitutes before lowering, so no backend implements these functions.
 //!
-//! * The functions use f32, u32 and bool only, which all devices have, and are branch-free, so lanes do not diverge.
-//! * f16 is computed in f32 and rounded once.
-//! * Most functions end in the sum of a large and a small term (double-single arithmetic), and only that sum rounds. Most results are
-//!   therefore correctly rounded.
+//! * The functions are generic over the precision: f32 with u32, or f64 with u64. `tables` has the constants of each. f16 is computed in f32
+//!   and rounded once.
+//! * They are branch-free, so lanes do not diverge.
+//! * Most functions end in the sum of a large and a small term (double-single or double-double arithmetic), and only that sum rounds. Most
+//!   results are therefore correctly rounded.
+//! * Trigonometric functions reduce operands from π/4 on by the method of Payne and Hanek, also small ones: with a second method for these,
+//!   every lane would compute both.
 //! * Special values follow Annex F of the C standard.
 //!
-//! [`FUNCTIONS`] and [`FUNCTIONS_F16`] contain the error bounds. `cargo xtask soak math` measures the errors over all operands (of
-//! functions of two operands, over 2³⁰ pairs), and a test measures a sample.
+//! [`FUNCTIONS`], [`FUNCTIONS_F16`] and [`FUNCTIONS_F64`] contain the error bounds. `cargo xtask soak math` measures the errors: over all
+//! operands of f16 and f32, over 2³⁰ pairs for functions of two operands, and over 10⁸ operands or pairs of f64, against `reference`. A test
+//! measures a sample.
 
 mod accuracy;
 mod arithmetic;
 mod exponential;
 mod pair;
+mod reference;
 mod roots;
+mod tables;
 mod trigonometric;
 
+use std::convert::identity;
 use std::fmt;
 
 use half::f16;
@@ -29,7 +36,7 @@ use crate::ir::{Pure, Scalar};
 use arithmetic::{Arithmetic, Direct, Real};
 
 pub use accuracy::Measured;
-pub(crate) use arithmetic::Emitter;
+pub(crate) use arithmetic::{Emitter, Precision};
 
 /// A function of the library for operands of one type.
 pub struct Function<T> {
@@ -73,32 +80,34 @@ impl<T> fmt::Debug for Function<T> {
     }
 }
 
-/// A type of operands, and the type in which their functions are computed.
+/// A type of operands, and the precision in which their functions are computed.
 pub(crate) trait Host: Scalar {
-    fn widened(self) -> f32;
-    fn rounded(wide: f32) -> Self;
+    type Direct: Arithmetic + 'static;
+    const DIRECT: &'static Self::Direct;
+    fn widened(self) -> <Self::Direct as Arithmetic>::F;
+    fn rounded(wide: <Self::Direct as Arithmetic>::F) -> Self;
 }
 
-impl Host for f32 {
-    #[inline(always)]
-    fn widened(self) -> f32 {
-        self
-    }
-    #[inline(always)]
-    fn rounded(wide: f32) -> f32 {
-        wide
-    }
+macro_rules! hosts {
+    ($($host:ident as $wide:ident: $widened:expr, $rounded:expr;)*) => { $(
+        impl Host for $host {
+            type Direct = Direct<$wide>;
+            const DIRECT: &'static Direct<$wide> = &Direct::new();
+            #[inline(always)]
+            fn widened(self) -> $wide {
+                $widened(self)
+            }
+            #[inline(always)]
+            fn rounded(wide: $wide) -> $host {
+                $rounded(wide)
+            }
+        }
+    )* };
 }
-
-impl Host for f16 {
-    #[inline(always)]
-    fn widened(self) -> f32 {
-        self.to_f32()
-    }
-    #[inline(always)]
-    fn rounded(wide: f32) -> f16 {
-        f16::from_f32(wide)
-    }
+hosts! {
+    f32 as f32: identity, identity;
+    f64 as f64: identity, identity;
+    f16 as f32: f16::to_f32, f16::from_f32;
 }
 
 macro_rules! library {
@@ -112,13 +121,31 @@ macro_rules! library {
         pub static FUNCTIONS_F16: &[Function<f16>] =
             &[ $( library!(@function f16, $op, $function($($operand),+), F16_BOUND, $exact), )* ];
 
+        /// The functions for f64, with the bounds of f32: the methods and their relative errors are the same.
+        pub static FUNCTIONS_F64: &[Function<f64>] = &[ $( Function {
+            error: |operands, result| {
+                let [$($operand),+] = *operands else { unreachable!("one operand for each parameter") };
+                accuracy::ulps_of_scaled(reference::$function($($operand),+), result)
+            },
+            ..library!(@function f64, $op, $function($($operand),+), $bound, $exact)
+        }, )* ];
+
+        /// Result of the reference of a function for f64.
+        #[cfg(test)]
+        fn reference_of(op: Pure, operands: &[f64]) -> reference::Scaled {
+            match (op, operands) {
+                $( (Pure::$op, &[$($operand),+]) => reference::$function($($operand),+), )*
+                _ => unreachable!("the library has all functions, and one operand for each parameter"),
+            }
+        }
+
         /// Evaluated functions.
         pub(crate) mod direct {
             use super::*;
             $(
                 #[inline(always)]
                 pub(crate) fn $function<T: Host>($($operand: T),+) -> T {
-                    T::rounded($module::$function($(Real::new(&Direct, $operand.widened())),+).value())
+                    T::rounded($module::$function($(Real::new(T::DIRECT, $operand.widened())),+).value())
                 }
             )*
         }

@@ -1,11 +1,12 @@
-//! Double-single arithmetic: numbers of twice the precision, as unevaluated sums of two f32; and polynomials.
+//! Double-single arithmetic: numbers of twice the precision as unevaluated sums of two floats, and polynomials.
 //!
-//! The operations are the classical error-free transformations (Dekker, Knuth) with `fma`. Their relative error is below
-//! 2⁻⁴⁴ if nothing under- or overflows.
+//! The operations are the error-free transformations of Dekker and Knuth with `fma`. Their relative error is below 2⁻⁴⁴ in f32 and 2⁻¹⁰² in
+//! f64, as long as nothing under- or overflows.
 
-use super::arithmetic::{Arithmetic, Real};
+use super::arithmetic::{Arithmetic, Constant, Precision, Real};
+use crate::ir::Scalar;
 
-/// Double-single number `high + low`, where `low` is at most about one ULP of `high`.
+/// Number `high + low`, where `low` is at most about one ULP of `high`.
 pub(super) struct Pair<'m, M: Arithmetic> {
     pub(super) high: Real<'m, M>,
     pub(super) low: Real<'m, M>,
@@ -22,11 +23,11 @@ impl<M: Arithmetic> Copy for Pair<'_, M> {}
 
 impl<'m, M: Arithmetic> Pair<'m, M> {
     #[inline(always)]
-    pub(super) fn literal(like: Real<'m, M>, [high, low]: [f32; 2]) -> Self {
-        Pair { high: like.lit(high), low: like.lit(low) }
+    pub(super) fn literal(like: Real<'m, M>, [high, low]: [M::P; 2]) -> Self {
+        Pair { high: like.lit(Constant(high)), low: like.lit(Constant(low)) }
     }
 
-    /// Converts an f32.
+    /// Converts a float.
     #[inline(always)]
     pub(super) fn of(high: Real<'m, M>) -> Self {
         Pair { high, low: high.lit(0.0) }
@@ -41,7 +42,7 @@ impl<'m, M: Arithmetic> Pair<'m, M> {
         Pair { high, low: (a - from_a) + (b - from_b) }
     }
 
-    /// `a + b` exactly, if `a` is 0 or not smaller than `b`.
+    /// `a + b` exactly, if `a` is 0 or |a| ≥ |b|.
     #[inline(always)]
     pub(super) fn ordered_sum(a: Real<'m, M>, b: Real<'m, M>) -> Self {
         let high = a + b;
@@ -62,7 +63,7 @@ impl<'m, M: Arithmetic> Pair<'m, M> {
         Pair::ordered_sum(product.high, low)
     }
 
-    /// The sum, if `self` is 0 or not smaller than `other`.
+    /// Sum, if `self` is 0 or |self| ≥ |other|.
     #[inline(always)]
     pub(super) fn plus_smaller(self, other: Self) -> Self {
         let sum = Pair::ordered_sum(self.high, other.high);
@@ -89,28 +90,33 @@ impl<'m, M: Arithmetic> Pair<'m, M> {
     }
 }
 
-/// Evaluates a polynomial by Horner's scheme; the constant coefficient comes first.
-///
-/// The coefficients of the library were computed by interpolation at Chebyshev nodes, with 200 bits, and rounded to f32. Their
-/// definitions state the error of the polynomial with the rounded coefficients, relative to the result that it is used for.
+/// A polynomial with coefficients from the constant up, by Horner's rule.
 #[inline(always)]
-pub(super) fn polynomial<'m, M: Arithmetic>(x: Real<'m, M>, coefficients: &[f32]) -> Real<'m, M> {
+pub(super) fn polynomial<'m, M: Arithmetic>(x: Real<'m, M>, coefficients: &[M::P]) -> Real<'m, M> {
     let (&last, others) = coefficients.split_last().expect("a polynomial has coefficients");
-    others.iter().rev().fold(x.lit(last), |sum, &coefficient| sum.fma(x, coefficient))
+    others.iter().rev().fold(x.lit(Constant(last)), |sum, &coefficient| sum.fma(x, Constant(coefficient)))
 }
 
-/// 2ⁿ as a literal, for n from −126 to 127.
-pub(super) const fn power(n: i32) -> f32 {
-    f32::from_bits(((127 + n) as u32) << 23)
+/// Literal 2ⁿ, where that is normal.
+#[inline(always)]
+pub(super) fn power<P: Precision>(n: i32) -> Constant<P> {
+    Constant(P::from_bits(((P::GREATEST + n) as u64) << P::FRACTION))
 }
 
-/// 2ⁿ for integral n from −126 to 127.
+/// Bits of the float `2^FRACTION`, whose last place is 1: the sum with a smaller natural number has this number in its low bits.
+pub(super) const fn units<P: Precision>() -> u64 {
+    ((P::GREATEST as u64) + P::FRACTION as u64) << P::FRACTION
+}
+
+/// 2ⁿ for integral n, where that is normal.
 #[inline(always)]
 pub(super) fn power_of_two<M: Arithmetic>(n: Real<'_, M>) -> Real<'_, M> {
-    ((n + 127.0).truncate() << 23).of_bits()
+    let biased = n + Constant(M::P::from_bits(units::<M::P>() | M::P::GREATEST as u64));
+    (biased.bits() << M::P::FRACTION).of_bits()
 }
 
-/// `x × 2ⁿ` for integral n from −250 to 250. Only the second factor rounds, if the result is subnormal, or overflows.
+/// `x × 2ⁿ` for x near 1 and integral n of a magnitude of at most twice the greatest exponent. Only the second factor rounds, if the result
+/// is subnormal, or overflows.
 #[inline(always)]
 pub(super) fn scaled<'m, M: Arithmetic>(x: Real<'m, M>, n: Real<'m, M>) -> Real<'m, M> {
     let half = (n * 0.5).round();

@@ -1,25 +1,25 @@
-//! Cube roots, and `hypot`.
+//! Cube roots, and roots of sums of squares.
 
-use super::arithmetic::{Arithmetic, Real};
+use super::arithmetic::{Arithmetic, Precision, Real};
 use super::pair::{Pair, power};
+use super::tables::Tables;
 
-const LARGE: f32 = power(60);
-const SMALL: f32 = power(-60);
-const UP: f32 = power(90);
-const DOWN: f32 = power(-90);
-
-/// Cube root. A third of the bits, as an integer, is an initial guess with an error below 3.2 %. A Halley step reduces the error
-/// to 2⁻¹⁵, and a Newton step with the exact cube gives the result.
+/// Cube root. A third of the bits, as an integer, is an initial guess with an error below 3.2 %. Halley steps reduce the error below half of
+/// the precision, and a Newton step with the exact cube gives the result.
 #[inline(always)]
 pub(crate) fn cbrt<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     let magnitude = x.abs();
-    // Scaled, so that no cube overflows and no rounding error of a product underflows.
-    let (small, large) = (magnitude.lt(SMALL), !magnitude.lt(LARGE));
-    let a = magnitude * small.choose(UP, large.choose(DOWN, 1.0));
-    let back = small.choose(power(-30), large.choose(power(30), 1.0));
-    let guess = (a.bits().mul_high(0x5555_5556) + 709_954_077).of_bits();
-    let cube = guess * guess * guess;
-    let t = guess * ((cube + (a + a)) / (cube + cube + a));
+    // Scaled so that cubes do not overflow and the low parts of products are normal.
+    let (small, large) = (magnitude.lt(power(M::P::SMALL)), !magnitude.lt(power(M::P::LARGE)));
+    let up_or_down = |up, down| small.choose(power(up), large.choose(power(down), 1.0));
+    let a = magnitude * up_or_down(M::P::RESCALE, -M::P::RESCALE);
+    let back = up_or_down(-M::P::RESCALE / 3, M::P::RESCALE / 3);
+    let third = a.bits().mul_high(u64::MAX / 3 + 1) + M::P::CBRT_GUESS;
+    let mut t = third.of_bits();
+    for _ in 0..M::P::CBRT_STEPS {
+        let cube = t * t * t;
+        t = t * ((cube + (a + a)) / (cube + cube + a));
+    }
 
     let square = Pair::product(t, t);
     let cube = Pair::product(square.high, t);
@@ -29,20 +29,21 @@ pub(crate) fn cbrt<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     ordinary.choose(result, x)
 }
 
-/// √(x² + y²) from exact squares, scaled so that they neither overflow nor underflow.
+/// √(x² + y²) from exact squares, scaled so that they neither overflow nor lose their low parts.
 #[inline(always)]
 pub(crate) fn hypot<'m, M: Arithmetic>(x: Real<'m, M>, y: Real<'m, M>) -> Real<'m, M> {
     let (x, y) = (x.abs(), y.abs());
     let ordered = x.lt(y);
     let (larger, smaller) = (ordered.choose(y, x), ordered.choose(x, y));
-    let (small, large) = (larger.lt(SMALL), !larger.lt(LARGE));
-    let factor = small.choose(UP, large.choose(DOWN, 1.0));
-    let back = small.choose(DOWN, large.choose(UP, 1.0));
+    let (small, large) = (larger.lt(power(M::P::SMALL)), !larger.lt(power(M::P::LARGE)));
+    let up_or_down = |up, down| small.choose(power(up), large.choose(power(down), 1.0));
+    let factor = up_or_down(M::P::RESCALE, -M::P::RESCALE);
+    let back = up_or_down(-M::P::RESCALE, M::P::RESCALE);
     let (a, b) = (larger * factor, smaller * factor);
     let sum = Pair::product(a, a).plus_smaller(Pair::product(b, b));
     let root = sum.high.sqrt();
     let lost = (-root).fma(root, sum.high) + sum.low;
-    let result = (root + lost / (root + root).at_least(f32::MIN_POSITIVE)) * back;
+    let result = (root + lost / (root + root).at_least(power(1 - M::P::GREATEST))) * back;
     let result = (x.is_nan() | y.is_nan()).choose(f32::NAN, result);
     (x.eq(f32::INFINITY) | y.eq(f32::INFINITY)).choose(f32::INFINITY, result)
 }

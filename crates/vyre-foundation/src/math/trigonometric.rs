@@ -1,25 +1,9 @@
 //! Trigonometric functions and their inverses.
 
-use std::f32::consts::{FRAC_PI_2, FRAC_PI_4};
-
-use super::arithmetic::{Arithmetic, Real, Word};
+use super::arithmetic::{Arithmetic, Constant, Precision, Real, Word, sign_bit};
 use super::pair::{Pair, polynomial, power};
-
-const FRAC_PI_2_PAIR: [f32; 2] = [FRAC_PI_2, -4.371_139e-8];
-const FRAC_PI_4_LOW: f32 = -4.371_139e-8 / 2.0;
-/// Binary digits of 2/π, after 32 zeros.
-const TWO_OVER_PI: [u32; 8] =
-    [0, 0xa2f9_836e, 0x4e44_1529, 0xfc27_57d1, 0xf534_ddc0, 0xdb62_9599, 0x3c43_9041, 0xfe51_63ab];
-
-/// (sin r − r) / r³ in r² up to 0.617; 2⁻²⁸.
-const SIN: [f32; 4] = [-0.166_666_67, 0.008_333_332, -0.000_198_400_86, 2.724_985e-6];
-/// (cos r − 1 + r²/2) / r⁴ in r² up to 0.617; 2⁻³⁰.
-const COS: [f32; 4] = [0.041_666_668, -0.001_388_888_8, 2.480_06e-5, -2.730_089_6e-7];
-/// (arctan t − t) / t³ in t² up to 0.1717; 2⁻²⁹.
-const ATAN: [f32; 6] = [-0.333_333_34, 0.199_999_76, -0.142_841_47, 0.110_712_88, -0.086_240_984, 0.050_466_49];
-/// (arcsin s − s) / s³ in s² up to 0.25; 2⁻³⁰.
-const ASIN: [f32; 7] =
-    [0.166_666_67, 0.074_999_92, 0.044_647_664, 0.030_269_139, 0.023_611_818, 0.010_574_415, 0.030_974_54];
+use super::tables::Tables;
+use crate::ir::Scalar;
 
 #[inline(always)]
 pub(crate) fn sin<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
@@ -82,24 +66,21 @@ pub(crate) fn atan2<'m, M: Arithmetic>(y: Real<'m, M>, x: Real<'m, M>) -> Real<'
 
 /// Argument reduction (Payne and Hanek): returns k modulo 4 and r, where x = k π/2 + r, x ≥ 0 and |r| ≤ π/4.
 ///
-/// x is an integer M of 24 bits times a power of two. Only 96 bits of 2/π, whose position depends on the power, contribute to
-/// the quadrant (k modulo 4) and the fraction; their product with M is computed in u32 arithmetic. The fraction of the float
-/// closest to a multiple of π/2 is 2⁻³⁰, and 62 bits of the fraction are computed.
+/// With words of W bits and M = 2^(fraction bits), x is an integer below 2M times a power of two, so only 3W bits of 2/π, from a position
+/// that the power determines, contribute to the quarters modulo 4 and to the fraction. The product has 2 bits of quarters and 2W − 2 of
+/// fraction. Of all f32, the one nearest to a multiple of π/2 leaves 2⁻³⁰ of a quarter, and 62 bits are kept; of f64, 2⁻⁶¹, and 126 bits.
 #[inline(always)]
 fn reduced<'m, M: Arithmetic>(x: Real<'m, M>) -> (Word<'m, M>, Pair<'m, M>) {
+    let (width, fraction) = (M::P::TYPE.bits(), M::P::FRACTION);
     let bits = x.bits();
-    let significand = (bits & 0x007f_ffff) | 0x0080_0000;
-    // Position of the digits of weight 2⁻⁹⁴ quadrants and more. For x below ½ it is invalid, and the result is unused.
-    let place = (bits >> 23) - (126 - 6);
-    let [index, shift] = [place >> 5, place & 31];
-    let at = [1, 2, 3, 4].map(|position: u32| index.eq(position));
-    let limb = |offset: usize| {
-        let digits = &TWO_OVER_PI[offset..];
-        at.iter().zip(&digits[1..]).fold(index.lit(digits[0]), |chosen, (at, &limb)| at.choose_word(limb, chosen))
-    };
-    let limbs = [limb(0), limb(1), limb(2), limb(3)];
-    // Shift counts are taken modulo 32, so the right shift by 32 − `shift` is done in two steps.
-    let window = |k: usize| (limbs[k] << shift) | ((limbs[k + 1] >> 1) >> (shift ^ 31));
+    let significand = (bits & ((1 << fraction) - 1)) | (1 << fraction);
+    // Position of the digit of 2^(2W − 3) units of the fraction. For x below ½ it is negative, and the result is unused.
+    let position = (bits >> fraction) - (M::P::GREATEST as u64 + u64::from(fraction) + 2 - u64::from(width));
+    let [index, shift] = [position >> width.trailing_zeros(), position & u64::from(width - 1)];
+    let digits = digits_from(index);
+    // Shift counts are taken modulo the width W, so the right shift by W − `shift` is done in two steps.
+    let [left, right] = [shift, shift ^ u64::from(width - 1)].map(Word::count);
+    let window = |k: usize| (digits[k] << left) | ((digits[k + 1] >> 1) >> right);
     let [top, middle, bottom] = [window(0), window(1), window(2)];
     let low = middle * significand;
     let carried = low + bottom.mul_high(significand);
@@ -107,29 +88,56 @@ fn reduced<'m, M: Arithmetic>(x: Real<'m, M>) -> (Word<'m, M>, Pair<'m, M>) {
     let high = top * significand + middle.mul_high(significand) + carry;
 
     // Rounds to the nearest quadrant. The remainder is signed; its complement differs from its magnitude by the last bit.
-    let quadrant = (high + 0x2000_0000) >> 30;
-    let rest = high - (quadrant << 30);
-    let sign = rest & 0x8000_0000;
-    let complement = sign.eq(0).choose_word(0, u32::MAX);
+    let quadrant = (high + (1 << (width - 3))) >> (width - 2);
+    let rest = high - (quadrant << (width - 2));
+    let sign = rest & sign_bit::<M::P>();
+    let complement = sign.eq(0).choose_word(0, u64::MAX);
     let [high, low] = [rest ^ complement, carried ^ complement];
-    let first = (high >> 6).convert() * power(-24);
-    let second = (((high & 63) << 18) | (low >> 14)).convert() * power(-48);
-    let third = (low & 0x3fff).convert() * power(-62);
-    let fraction = Pair::ordered_sum(first, second);
-    let fraction = Pair { high: fraction.high, low: fraction.low + third };
-    let r = fraction.times(Pair::literal(x, FRAC_PI_2_PAIR));
+    // Three parts that floats represent exactly: of `fraction + 1` bits twice, and of the rest.
+    let cut = width - 3 - fraction;
+    let taken = fraction + 1 - cut;
+    let dropped = width - taken;
+    let first = (high >> cut).convert() * power(-(fraction as i32) - 1);
+    let second = ((high & ((1 << cut) - 1)) << taken) | (low >> dropped);
+    let second = second.convert() * power(-2 * (fraction as i32 + 1));
+    let third = (low & ((1 << dropped) - 1)).convert() * power(2 - 2 * width as i32);
+    let part = Pair::ordered_sum(first, second);
+    let part = Pair { high: part.high, low: part.low + third };
+    let r = part.times(Pair::literal(x, M::P::FRAC_PI_2));
 
-    let small = x.lt(FRAC_PI_4);
+    let small = x.lt(Constant(M::P::FRAC_PI_4[0]));
     let high = small.choose(x, r.high.flipped(sign));
     let low = small.choose(0.0, r.low.flipped(sign));
     (small.choose_word(0, quadrant), Pair { high, low })
 }
 
+/// Four words of digits of 2/π, from the word with this index. Each step of the selection skips a power of two of words.
+#[inline(always)]
+fn digits_from<'m, M: Arithmetic>(index: Word<'m, M>) -> [Word<'m, M>; 4] {
+    let table = M::P::TWO_OVER_PI;
+    let mut digits = [index; MOST_DIGITS];
+    for (digits, &table) in digits.iter_mut().zip(table) {
+        *digits = index.lit(table);
+    }
+    let last_index = table.len() - 4;
+    for step in [16, 8, 4, 2, 1].into_iter().filter(|&step| step <= last_index) {
+        let skips = !(index & step as u64).eq(0);
+        // Later steps skip at most `step − 1` words.
+        for k in (0..step + 3).take_while(|k| k + step < table.len()) {
+            digits[k] = skips.choose_word(digits[k + step], digits[k]);
+        }
+    }
+    [digits[0], digits[1], digits[2], digits[3]]
+}
+
+/// Words of the longest table of digits.
+const MOST_DIGITS: usize = <f64 as Tables>::TWO_OVER_PI.len();
+
 #[inline(always)]
 fn sin_in_quadrant<'m, M: Arithmetic>(quadrant: Word<'m, M>, r: Pair<'m, M>) -> Real<'m, M> {
     let odd = (quadrant & 1).eq(1);
     let result = odd.choose(cos_near_zero(r).rounded(), sin_near_zero(r).rounded());
-    result.flipped((quadrant & 2) << 30)
+    result.flipped((quadrant & 2) << (M::P::TYPE.bits() - 2))
 }
 
 /// sin r for |r| ≤ π/4.
@@ -137,7 +145,7 @@ fn sin_in_quadrant<'m, M: Arithmetic>(quadrant: Word<'m, M>, r: Pair<'m, M>) -> 
 fn sin_near_zero<'m, M: Arithmetic>(r: Pair<'m, M>) -> Pair<'m, M> {
     let square = r.high * r.high;
     let low = (square * -0.5).fma(r.low, r.low);
-    Pair::ordered_sum(r.high, (square * r.high).fma(polynomial(square, &SIN), low))
+    Pair::ordered_sum(r.high, (square * r.high).fma(polynomial(square, M::P::SIN), low))
 }
 
 /// cos r for |r| ≤ π/4.
@@ -146,7 +154,7 @@ fn cos_near_zero<'m, M: Arithmetic>(r: Pair<'m, M>) -> Pair<'m, M> {
     let square = Pair::product(r.high, r.high);
     let sum = Pair::ordered_sum(r.high.lit(1.0), square.high * -0.5);
     let low = square.low.fma(-0.5, -(r.high * r.low));
-    let rest = (square.high * square.high).fma(polynomial(square.high, &COS), low);
+    let rest = (square.high * square.high).fma(polynomial(square.high, M::P::COS), low);
     Pair::ordered_sum(sum.high, sum.low + rest)
 }
 
@@ -156,29 +164,31 @@ fn asin_of_half<M: Arithmetic>(x: Real<'_, M>) -> Pair<'_, M> {
     let small = x.le(0.5);
     let halved = x.fma(-0.5, 0.5);
     let root = halved.sqrt();
-    let lost = (-root).fma(root, halved) / (root + root).at_least(f32::MIN_POSITIVE);
+    let lost = (-root).fma(root, halved) / (root + root).at_least(power(1 - M::P::GREATEST));
     let s = Pair { high: small.choose(x, root), low: small.choose(0.0, lost) };
     let square = small.choose(x * x, halved);
     let low = (square * 0.5).fma(s.low, s.low);
-    Pair { high: s.high, low: (square * s.high).fma(polynomial(square, &ASIN), low) }
+    Pair { high: s.high, low: (square * s.high).fma(polynomial(square, M::P::ASIN), low) }
 }
 
-/// Angle of the point (±x, y), for the magnitudes of x and y and the sign of x.
+/// Angle of the point (±x, y) from the magnitudes of its coordinates and the sign of x.
 ///
-/// The quotient of the smaller by the larger magnitude is at most 1. If it exceeds tan π/8, the point is rotated by −π/4.
+/// The arctangent is of the smaller coordinate divided by the larger. If that is more than tan π/8, the point is rotated by −π/4 before.
 #[inline(always)]
 fn angle_of<'m, M: Arithmetic>(y: Real<'m, M>, x: Real<'m, M>, x_sign: Word<'m, M>) -> Real<'m, M> {
     let steep = x.lt(y);
     let (larger, smaller) = (steep.choose(y, x), steep.choose(x, y));
-    // Scaled, so that the sum does not overflow and the rounding error of the division does not underflow.
-    let factor = larger.lt(power(-60)).choose(power(80), larger.lt(power(120)).choose(1.0, power(-20)));
+    // The sum does not overflow, and the remainder of the division is normal.
+    let [[least, up], [most, usual]] = M::P::ANGLE_SCALES;
+    let not_small = larger.lt(power(most)).choose(power(usual), power(M::P::ANGLE_DOWN));
+    let factor = larger.lt(power(least)).choose(power(up), not_small);
     let (a, b) = (larger * factor, smaller * factor);
     let turned = (a * 0.414_213_57).lt(b);
     let (difference, sum) = (Pair::sum(b, -a), Pair::sum(b, a));
     let numerator = Pair { high: turned.choose(difference.high, b), low: turned.choose(difference.low, 0.0) };
     let divisor = Pair { high: turned.choose(sum.high, a), low: turned.choose(sum.low, 0.0) };
     let quotient = numerator.over(divisor);
-    // If both are zero, or one is infinite, the angle is that of the axis; if both are infinite, it is π/4.
+    // A zero or an infinity has the angle of the axis; two infinities have that of the diagonal.
     let infinite = larger.eq(f32::INFINITY);
     let ordinary = !(infinite | larger.eq(0.0));
     let turned = turned | smaller.eq(f32::INFINITY);
@@ -186,20 +196,20 @@ fn angle_of<'m, M: Arithmetic>(y: Real<'m, M>, x: Real<'m, M>, x_sign: Word<'m, 
 
     let square = t.high * t.high;
     let low = (-square).fma(t.low, t.low);
-    let angle = Pair { high: t.high, low: (square * t.high).fma(polynomial(square, &ATAN), low) };
-    // Reflections at the diagonal and at the y axis.
+    let angle = Pair { high: t.high, low: (square * t.high).fma(polynomial(square, M::P::ATAN), low) };
+    // Reflection across the diagonal, and across the y axis.
     let left = !x_sign.eq(0);
     let quarters = turned.choose(1.0, 0.0);
     let quarters = steep.choose(-quarters + 2.0, quarters);
     let quarters = left.choose(-quarters + 4.0, quarters);
-    let mirrored = steep.choose_word(0x8000_0000, 0) ^ x_sign;
+    let mirrored = steep.choose_word(sign_bit::<M::P>(), 0) ^ x_sign;
     quarters_plus(quarters, t.high.lit(1.0).flipped(mirrored), angle)
 }
 
-/// k π/4 + f a, for k from 0 to 4 and f = ±1 or ±2.
+/// k π/4 + f a for k from 0 to 4, and f = ±1 or ±2.
 #[inline(always)]
 fn quarters_plus<'m, M: Arithmetic>(k: Real<'m, M>, f: Real<'m, M>, a: Pair<'m, M>) -> Real<'m, M> {
-    let base = Pair::product(k, k.lit(FRAC_PI_4));
+    let base = Pair::product(k, k.lit(Constant(M::P::FRAC_PI_4[0])));
     let sum = Pair::ordered_sum(base.high, a.high * f);
-    sum.high + (sum.low + f.fma(a.low, k.fma(FRAC_PI_4_LOW, base.low)))
+    sum.high + (sum.low + f.fma(a.low, k.fma(Constant(M::P::FRAC_PI_4[1]), base.low)))
 }

@@ -2,7 +2,7 @@
 
 use crate::Validated;
 use crate::ir::{BlockId, Inst, InstId, Op, Program, Pure, Type};
-use crate::math::{self, Emitter};
+use crate::math::{self, Emitter, Precision};
 use crate::validate;
 
 use super::{emit, replace_insts};
@@ -21,7 +21,8 @@ pub fn expand_math(program: &Validated<Program>, keep: impl Fn(Pure) -> bool) ->
     };
     let expand = |program: &mut Program, block, inst, (op, ty)| match ty {
         Type::F16 => expand_through_f32(program, block, inst, op, keep(op)),
-        _ => expand(program, block, inst, op),
+        Type::F64 => expand::<f64>(program, block, inst, op),
+        _ => expand::<f32>(program, block, inst, op),
     };
     match replace_insts(program, selects, |program, block, inst, function, _| expand(program, block, inst, function)) {
         Some(expanded) => {
@@ -33,9 +34,9 @@ pub fn expand_math(program: &Validated<Program>, keep: impl Fn(Pure) -> bool) ->
 
 /// Appends the expansion of a function to the block. The function's instruction becomes the last operation of the
 /// expansion and keeps its result.
-fn expand(program: &mut Program, block: BlockId, inst: InstId, op: Pure) {
+fn expand<P: Precision>(program: &mut Program, block: BlockId, inst: InstId, op: Pure) {
     let function = program.inst(inst).clone();
-    let emitter = Emitter::new(program, block, function.span);
+    let emitter = Emitter::<P>::new(program, block, function.span);
     math::apply(&emitter, op, &function.operands).expect("the library has all functions");
     let last = program.block_mut(block).insts.pop().expect("a function is at least one operation");
     let last = program.inst(last).clone();
@@ -55,7 +56,7 @@ fn expand_through_f32(program: &mut Program, block: BlockId, inst: InstId, op: P
     let result = if keep {
         emit(program, block, op, &widened, Type::F32, function.span)
     } else {
-        let emitter = Emitter::new(program, block, function.span);
+        let emitter = Emitter::<f32>::new(program, block, function.span);
         math::apply(&emitter, op, &widened).expect("the library has all functions")
     };
     *program.inst_mut(inst) = Inst { op: Pure::Cast.into(), operands: [result].into_iter().collect(), ..function };

@@ -116,6 +116,7 @@ fn all_vectors() -> Vec<Vector> {
         "conversions",
         "functions",
         "functions_f16",
+        "functions_f64",
         "packed"
     ]
     .into_iter()

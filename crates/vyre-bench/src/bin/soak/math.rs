@@ -1,21 +1,22 @@
 //! Errors of the math library in ULP.
 //!
-//! Functions of one operand of f16 and f32 are measured at every operand; functions of two at 2³⁰ random pairs or more, most of which have
-//! a finite result.
+//! Functions of one operand of f16 and f32 are measured at every operand, and functions of two at 2³⁰ random pairs or more, most of which
+//! have a finite result. Functions of f64 are measured at 10⁸ random operands or pairs against double-double arithmetic.
 
+use std::convert::identity;
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use vyre_foundation::math::{FUNCTIONS, FUNCTIONS_F16, Function, Measured};
+use vyre_foundation::math::{FUNCTIONS, FUNCTIONS_F16, FUNCTIONS_F64, Function, Measured};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only these functions
     functions: Vec<String>,
-    /// Only functions of this type: f16 or f32
+    /// Only functions of this type: f16, f32 or f64
     #[arg(long = "type", value_name = "TYPE")]
     ty: Option<String>,
 }
@@ -46,15 +47,14 @@ pub(crate) fn run(args: &Args) -> bool {
         eprintln!("error: `{unknown}` is not a function of the library\n  = help: it has {}", names.join(", "));
         return false;
     }
-    let types = ["f16", "f32"];
+    let types = ["f16", "f32", "f64"];
     if let Some(unknown) = args.ty.as_deref().filter(|ty| !types.contains(ty)) {
         eprintln!("error: `{unknown}` is not a type of the library\n  = help: it has {}", types.join(", "));
         return false;
     }
     // All of them are measured, also after an error beyond its bound.
-    let halves = report(args, FUNCTIONS_F16);
-    let singles = report(args, FUNCTIONS);
-    halves && singles
+    let reports = [report(args, FUNCTIONS_F16), report(args, FUNCTIONS), report(args, FUNCTIONS_F64)];
+    reports.into_iter().all(identity)
 }
 
 /// Measures the selected functions of a type.
