@@ -12,8 +12,8 @@ pub(crate) enum Error {
     /// Private arrays accessed as several types cannot become arrays of words.
     #[error(transparent)]
     Private(#[from] vyre_foundation::Error),
-    #[error("values live across barriers take {bytes} bytes per workgroup, more than {}", super::MAX_KEPT)]
-    Kept { bytes: u64 },
+    #[error("values live across barriers take {bytes} bytes per workgroup, more than {}", super::MAX_SPILL_BYTES)]
+    Spill { bytes: u64 },
     #[error("the stack frame takes {bytes} bytes, more than {}", MAX_FRAME)]
     Frame { bytes: usize },
     #[error("code is too large")]

@@ -133,7 +133,7 @@ struct MemoryLayout {
     objects: SecondaryMap<MemId, Placed>,
     workgroup_bytes: u64,
     private_bytes: u64,
-    kept_bytes: u64,
+    spill_bytes: u64,
     group_bytes: u64,
 }
 
@@ -151,7 +151,7 @@ struct Frame {
     context: Block,
     workgroup: Block,
     private: Block,
-    kept: Block,
+    spill_area: Block,
     group: Block,
 }
 
@@ -168,7 +168,7 @@ fn assemble(plan: &Plan<'_>) -> Result<(Encoded, Vec<Site>), Error> {
 }
 
 /// Maximum size of the values of a workgroup that are live across barriers, in bytes: offsets are computed in 32 bits.
-const MAX_KEPT: u64 = 1 << 30;
+const MAX_SPILL_BYTES: u64 = 1 << 30;
 
 /// Compiles a program without functions of the math library.
 ///
@@ -179,8 +179,8 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
     let plan = Plan::of(program, level);
     let (encoded, sites) = assemble(&plan)?;
     let layout = MemoryLayout::new(&plan);
-    if layout.kept_bytes > MAX_KEPT {
-        return Err(Error::Kept { bytes: layout.kept_bytes });
+    if layout.spill_bytes > MAX_SPILL_BYTES {
+        return Err(Error::Spill { bytes: layout.spill_bytes });
     }
     let code = Executable::new(&encoded.bytes)?;
     pages::name_for_perf(&code, encoded.bytes.len(), program.name());
@@ -230,7 +230,7 @@ impl MemoryLayout {
             objects: SecondaryMap::with_capacity(program.memories().len(), Placed::Storage),
             workgroup_bytes: 0,
             private_bytes: 0,
-            kept_bytes: tiles * segments.bytes_per_tile as u64,
+            spill_bytes: tiles * segments.bytes_per_tile as u64,
             group_bytes: segments.bytes_per_group as u64,
         };
         for (id, memory) in program.memories().iter() {
@@ -270,7 +270,7 @@ impl Kernel {
                 context: block((size_of::<Context>() + 16 * self.entries.count()) as u64),
                 workgroup: block(self.layout.workgroup_bytes),
                 private: block(self.layout.private_bytes),
-                kept: block(self.layout.kept_bytes),
+                spill_area: block(self.layout.spill_bytes),
                 group: block(self.layout.group_bytes),
             }
         })
@@ -328,13 +328,13 @@ impl Kernel {
             trips,
             workgroup: &frame.workgroup,
             private: &frame.private,
-            kept: &frame.kept,
+            spill_area: &frame.spill_area,
             panic: Cell::new(None),
         };
         let header = frame.context.at(0).cast::<Context>();
         let mut fields = Context::new(self.level, launch.groups, trips);
         fields.stream = self.stream(launch);
-        fields.kept = frame.kept.at(0);
+        fields.spill_area = frame.spill_area.at(0);
         fields.group_slots = frame.group.at(0);
         fields.worker = (&raw const worker).cast();
         // SAFETY: the block has room for a context and for an entry for each object, and `Kernel::frame` has taken the frame for this call alone.
@@ -369,7 +369,7 @@ impl Kernel {
             // - Accesses stay inside the objects of the entries: `Plan::bounds` alone decides where a check is left
             //   out, `Lower::precheck`, `Object::skip_unless_inside`, `Object::load_or_zero` and `Emit::inside_mask`
             //   are the checks, and services check in `View::load`, `View::store` and `View::replace`.
-            // - Workgroup, private and kept memory has the size of `MemoryLayout::new`, which has the same plan as the
+            // - Workgroup, private and spill memory has the size of `MemoryLayout::new`, which has the same plan as the
             //   code.
             // - Code calls back only `Context::service`, with the numbers of sites that `Services::call` has pushed to
             //   `self.sites`.

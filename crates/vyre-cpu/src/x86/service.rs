@@ -38,7 +38,7 @@ pub(crate) struct Context {
     /// Address mask for non-temporal stores: a store streams if its address has none of these bits.
     pub(crate) stream: u32,
     /// Memory of tiles for values live across barriers.
-    pub(crate) kept: *mut u8,
+    pub(crate) spill_area: *mut u8,
     /// Memory of the workgroup for values live across barriers.
     pub(crate) group_slots: *mut u8,
     /// Service function, called with the context in `r15` and the number of the site in `rsi`.
@@ -58,7 +58,7 @@ pub(crate) const FIRST: i32 = std::mem::offset_of!(Context, first) as i32;
 pub(crate) const GROUPS: i32 = std::mem::offset_of!(Context, groups) as i32;
 pub(crate) const POSITIONS: i32 = std::mem::offset_of!(Context, positions) as i32;
 pub(crate) const STREAM: i32 = std::mem::offset_of!(Context, stream) as i32;
-pub(crate) const KEPT: i32 = std::mem::offset_of!(Context, kept) as i32;
+pub(crate) const SPILL_AREA: i32 = std::mem::offset_of!(Context, spill_area) as i32;
 pub(crate) const GROUP_SLOTS: i32 = std::mem::offset_of!(Context, group_slots) as i32;
 pub(crate) const SCRATCH_START: i32 = std::mem::offset_of!(Context, scratch) as i32;
 const ENTERED: usize = std::mem::offset_of!(Context, entered);
@@ -139,7 +139,7 @@ pub(crate) struct Worker<'a> {
     pub(crate) trips: u32,
     pub(crate) workgroup: &'a Block,
     pub(crate) private: &'a Block,
-    pub(crate) kept: &'a Block,
+    pub(crate) spill_area: &'a Block,
     /// Panic of a service that ended the call.
     pub(crate) panic: Cell<Option<Box<dyn Any + Send>>>,
 }
@@ -472,7 +472,7 @@ unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
         }
         Site::ClearGroup => {
             worker.workgroup.clear();
-            worker.kept.clear();
+            worker.spill_area.clear();
             worker.private.clear();
         }
         Site::ClearTile => worker.private.clear(),
@@ -503,7 +503,7 @@ impl Context {
             groups: 0,
             positions: 0,
             stream: u32::MAX,
-            kept: std::ptr::null_mut(),
+            spill_area: std::ptr::null_mut(),
             group_slots: std::ptr::null_mut(),
             service: match level {
                 Level::Avx2 => serve_avx2,

@@ -42,13 +42,13 @@ pub(super) struct TilePosition {
     end: Option<Reg>,
     /// Number of the tile in its workgroup, and its spill area, if there are several segments.
     pub(super) number: Option<Reg>,
-    kept: Option<Reg>,
+    spill_area: Option<Reg>,
 }
 
 impl TilePosition {
     /// Address in the spill area of the tile.
-    fn kept_address(&self, offset: i32) -> machine::Address {
-        at(Base::Reg(self.kept.expect("tiles keep something")), offset)
+    fn spill_address(&self, offset: i32) -> machine::Address {
+        at(Base::Reg(self.spill_area.expect("a tile with slots has a spill area")), offset)
     }
 }
 
@@ -82,8 +82,8 @@ impl Tiles {
 }
 
 impl Lower<'_> {
-    /// Emits a segment: instructions of a block for all tiles of a workgroup. Saves `kept`, which other segments use.
-    pub(super) fn segment(&mut self, insts: &[InstId], kept: &[ValueId]) {
+    /// Emits a segment: instructions of a block for all tiles of a workgroup. Spills `spilled`, which other segments use.
+    pub(super) fn segment(&mut self, insts: &[InstId], spilled: &[ValueId]) {
         // All instructions were hoisted.
         if insts.iter().all(|id| self.tiles.hoisted[*id]) {
             return;
@@ -108,18 +108,18 @@ impl Lower<'_> {
         if self.plan.has_private() && !self.plan.segments.split {
             self.services.call(&mut self.emit, Site::ClearTile);
         }
-        self.run(insts, kept);
+        self.run(insts, spilled);
         self.emit.at = self.tiles.tile_end;
         if let Some(slot) = self.plan.segments.ended_slot {
             let ended = self.emit.function.blocks[self.tiles.tile_end.0 as usize].params.clone();
             for (pack, &mask) in ended.iter().enumerate() {
                 let vector = self.emit.mask_to_vector(mask);
-                let address = self.tiles.position.kept_address(slot + pack as i32 * self.emit.bytes());
+                let address = self.tiles.position.spill_address(slot + pack as i32 * self.emit.bytes());
                 self.emit.store(address, vector);
             }
             self.emit.test_all(&ended);
             let some_left = self.emit.set(Code::Setae_rm8);
-            let left = left.expect("kept like the lanes that have ended");
+            let left = left.expect("allocated with the slot of the lanes that have ended");
             self.emit.update(Code::Or_rm32_r32, left, some_left, Width::Dword, false);
         }
         TileLoop::close_all(&mut self.emit, loops, outer);
@@ -165,27 +165,27 @@ impl Lower<'_> {
         };
         let outer = std::mem::replace(&mut self.tiles.position, position);
         if self.plan.segments.split {
-            self.tiles.position.kept = Some(self.kept_memory());
+            self.tiles.position.spill_area = Some(self.tile_spill_area());
         }
         (outer, loops)
     }
 
     /// Emits instructions for a tile.
-    fn run(&mut self, insts: &[InstId], kept: &[ValueId]) {
+    fn run(&mut self, insts: &[InstId], spilled: &[ValueId]) {
         let tile = self.plan.shape.tile;
         let size: u32 = self.plan.program.workgroup_size().iter().product();
         if let Some(end) = self.tiles.position.end {
-            self.run_until(insts, kept, end);
+            self.run_until(insts, spilled, end);
         } else if tile.layout == Layout::Linear && !size.is_multiple_of(tile.width()) {
             let end = self.emit.immediate(u64::from(size));
-            self.run_until(insts, kept, end);
+            self.run_until(insts, spilled, end);
         } else {
-            self.run_with(insts, kept, None);
+            self.run_with(insts, spilled, None);
         }
     }
 
     /// Emits instructions for a tile that may be incomplete: only positions below `end` exist.
-    fn run_until(&mut self, insts: &[InstId], kept: &[ValueId], end: Reg) {
+    fn run_until(&mut self, insts: &[InstId], spilled: &[ValueId], end: Reg) {
         let tile = self.plan.shape.tile;
         let position = self.tiles.position.index.expect("only runs have incomplete tiles");
         let size: u32 = self.plan.program.workgroup_size().iter().product();
@@ -194,7 +194,7 @@ impl Lower<'_> {
             self.emit.cmp(last, end, Width::Qword);
             let (full, partial) = self.emit.branch(Code::Jbe_rel32_64, false, true);
             self.emit.at = full;
-            self.run_with(insts, kept, None);
+            self.run_with(insts, spilled, None);
             self.emit.at = partial;
         }
         let (position, end) = (self.emit.broadcast(position, false), self.emit.broadcast(end, false));
@@ -204,17 +204,17 @@ impl Lower<'_> {
             self.emit.less(lanes, end)
         });
         let packs = masks.collect();
-        self.run_with(insts, kept, Some(Mask { packs, maybe_empty: false }));
+        self.run_with(insts, spilled, Some(Mask { packs, maybe_empty: false }));
     }
 
-    fn run_with(&mut self, insts: &[InstId], kept: &[ValueId], mask: Option<Mask>) {
+    fn run_with(&mut self, insts: &[InstId], spilled: &[ValueId], mask: Option<Mask>) {
         let scope = self.values.enter_scope();
         self.state = State { mask, variables: Regs::new() };
         if let Some(slot) = self.plan.segments.ended_slot {
             let bytes = self.emit.bytes();
             let there = self.state.mask.take();
             let packs = (0..self.plan.shape.tile.packs() as usize).map(|pack| {
-                let vector = self.emit.load(self.tiles.position.kept_address(slot + pack as i32 * bytes));
+                let vector = self.emit.load(self.tiles.position.spill_address(slot + pack as i32 * bytes));
                 let ended = self.emit.mask_from_vector(vector);
                 match &there {
                     Some(there) => self.emit.mask_and_not(ended, there.packs[pack]),
@@ -232,7 +232,7 @@ impl Lower<'_> {
                 self.if_none_active(&mask.packs, Self::end_all);
             }
             if falls_through {
-                for &value in kept {
+                for &value in spilled {
                     self.keep(value);
                 }
             }
@@ -263,7 +263,7 @@ impl Lower<'_> {
     // Between segments.
 
     /// Address of the spill area of the current tile.
-    fn kept_memory(&mut self) -> Reg {
+    fn tile_spill_area(&mut self) -> Reg {
         let tile = self.plan.shape.tile;
         let size = self.plan.program.workgroup_size();
         let number = match self.tiles.position.index {
@@ -279,7 +279,7 @@ impl Lower<'_> {
         };
         self.tiles.position.number = Some(number);
         let offset = self.emit.scaled(number, self.plan.segments.bytes_per_tile as u32);
-        let start = self.emit.load_scalar(at(Base::Context, service::KEPT), Width::Qword);
+        let start = self.emit.load_scalar(at(Base::Context, service::SPILL_AREA), Width::Qword);
         self.emit.s2(Code::Add_r64_rm64, Width::Qword, start, offset)
     }
 
@@ -307,7 +307,7 @@ impl Lower<'_> {
             return;
         }
         for (number, &reg) in regs.iter().enumerate() {
-            let address = self.tiles.position.kept_address(slot + number as i32 * self.emit.bytes());
+            let address = self.tiles.position.spill_address(slot + number as i32 * self.emit.bytes());
             match self.emit.class(reg) {
                 Class::Scalar => self.emit.store_scalar(address, reg, Width::Qword),
                 Class::Vector => self.emit.store(address, reg),
@@ -329,7 +329,7 @@ impl Lower<'_> {
                 let group = self.emit.load_scalar(at(Base::Context, service::GROUP_SLOTS), Width::Qword);
                 at(Base::Reg(group), slot)
             } else {
-                self.tiles.position.kept_address(slot + number as i32 * self.emit.bytes())
+                self.tiles.position.spill_address(slot + number as i32 * self.emit.bytes())
             };
             regs.push(match class {
                 Class::Scalar => self.emit.load_scalar(address, Width::Qword),
@@ -481,13 +481,13 @@ impl Lower<'_> {
     fn flush(&mut self, pending: &mut Vec<InstId>) {
         let insts = std::mem::take(pending);
         self.hoist(&insts, Axes::is_of_group);
-        let kept: Vec<ValueId> = insts
+        let spilled: Vec<ValueId> = insts
             .iter()
             .filter(|id| !self.tiles.hoisted[**id])
             .flat_map(|id| self.plan.program.inst(*id).results.iter().copied())
             .filter(|value| self.plan.segments.slots[*value].is_some())
             .collect();
-        self.segment(&insts, &kept);
+        self.segment(&insts, &spilled);
     }
 
     /// A value that is uniform in the workgroup, outside of segments.
@@ -600,17 +600,17 @@ impl Lower<'_> {
         let program = self.plan.program;
         let (from, to) = (program.inst(id).operands[0], program.inst(id).results[0]);
         let scope = self.values.enter_scope();
-        let start = self.emit.load_scalar(at(Base::Context, service::KEPT), Width::Qword);
+        let start = self.emit.load_scalar(at(Base::Context, service::SPILL_AREA), Width::Qword);
         // Position of the first tile.
         let zero = self.emit.immediate(0);
         let index = (self.plan.shape.tile.layout != Layout::Rows).then_some(zero);
-        let first = TilePosition { index, number: Some(zero), kept: Some(start), ..TilePosition::default() };
+        let first = TilePosition { index, number: Some(zero), spill_area: Some(start), ..TilePosition::default() };
         let outer = std::mem::replace(&mut self.tiles.position, first);
         let regs = self.first_of_tile(from, to);
         let regs = match self.plan.segments.ended_slot {
             None => regs,
             Some(slot) => {
-                let address = self.tiles.position.kept_address(slot);
+                let address = self.tiles.position.spill_address(slot);
                 let ended = self.emit.load_scalar(address, Width::Dword);
                 self.emit.zero_if(ended, &regs)
             }

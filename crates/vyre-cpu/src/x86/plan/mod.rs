@@ -1,7 +1,7 @@
 //! Analysis results and decisions for lowering, which depend only on the program.
 //!
 //! [`tiling`] chooses the packs of a tile, [`shape`] computes the axes along which each value diverges, [`bounds`] the
-//! bounds checks of accesses, [`segments`] the values kept across barriers, and [`versions`] the blocks and loops that
+//! bounds checks of accesses, [`segments`] the values spilled across barriers, and [`versions`] the blocks and loops that
 //! get a second version.
 
 pub(crate) mod bounds;

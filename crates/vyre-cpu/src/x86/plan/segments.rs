@@ -94,7 +94,7 @@ impl Segments {
             self.bytes_per_group += 8;
             return;
         }
-        // Linear values are kept with their first lanes.
+        // Linear values are spilled as their first lanes.
         let regs = shape.classes(program, value).len() as i32;
         self.slots[value] = Some(self.bytes_per_tile);
         self.bytes_per_tile += regs * shape.tile.bytes();
