@@ -99,7 +99,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     modes(report, &cpu)?;
     orders(report, &cpu)?;
     tuning(report, &cpu)?;
-    if report.wants("wgpu_vs_submit_per_item") || report.wants("wgpu_vs_dispatch_per_item") {
+    if report.is_selected("wgpu_vs_submit_per_item") || report.is_selected("wgpu_vs_dispatch_per_item") {
         gpu(report)?;
     }
     Ok(())
@@ -108,7 +108,8 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
 /// Items of one word.
 fn words(report: &Report, device: &Device) -> Result<(), Error> {
     const ITEMS: u32 = 1 << 16;
-    if !["cpu_vs_rayon_spawn", "cpu_vs_crossbeam", "cpu_overhead_per_item"].iter().any(|name| report.wants(name)) {
+    if !["cpu_vs_rayon_spawn", "cpu_vs_crossbeam", "cpu_overhead_per_item"].iter().any(|name| report.is_selected(name))
+    {
         return Ok(());
     }
     let policy = Config::default().policy;
@@ -220,7 +221,7 @@ fn orders(report: &Report, device: &Device) -> Result<(), Error> {
 /// and the default ones.
 fn tuning(report: &Report, device: &Device) -> Result<(), Error> {
     const ITEMS: u32 = 100_000;
-    if !report.wants("tuned") {
+    if !report.is_selected("tuned") {
         return Ok(());
     }
     let programs = mix::programs();

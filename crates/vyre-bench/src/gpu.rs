@@ -54,7 +54,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     let bench = Bench { report, device: Device::open(&Wgpu)?, raw: Raw::open() };
     report.adapter(bench.device.capabilities());
     for (name, measure) in KERNELS {
-        if report.wants(name) || report.wants(&format!("{name}_instructions")) {
+        if report.is_selected(name) || report.is_selected(&format!("{name}_instructions")) {
             measure(&bench)?;
         }
     }

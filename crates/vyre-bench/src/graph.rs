@@ -38,7 +38,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
 /// Returns whether any line is selected.
 fn wanted(report: &Report, algorithm: &str, graph: &str) -> bool {
     let baselines = ["", "_vs_petgraph", "_vs_graph", "_fixed_sparse", "_fixed_hybrid", "_fixed_dense"];
-    baselines.iter().any(|baseline| report.wants(&format!("{algorithm}_{graph}{baseline}_one_thread")))
+    baselines.iter().any(|baseline| report.is_selected(&format!("{algorithm}_{graph}{baseline}_one_thread")))
 }
 
 /// The graph in the formats of other libraries.
@@ -98,10 +98,10 @@ fn measure(report: &Report, graph_name: &str, graph: &Graph, others: &Others, th
             .collect();
         report.compare(ours, &mut lines);
     };
-    let wants = |algorithm: &str| wanted(report, algorithm, graph_name);
+    let is_selected = |algorithm: &str| wanted(report, algorithm, graph_name);
     let edges = u64::from(graph.edges());
 
-    if wants("bfs") {
+    if is_selected("bfs") {
         let bfs = ours::bfs(&engine, source)?;
         bfs.verify(graph, source)?;
         let reached = |parents: &[u32]| parents.iter().filter(|parent| **parent != UNREACHED).count();
@@ -139,7 +139,7 @@ fn measure(report: &Report, graph_name: &str, graph: &Graph, others: &Others, th
             report.compare(&mut ours, &mut [(line, &mut theirs)]);
         }
     }
-    if wants("pagerank") {
+    if is_selected("pagerank") {
         let found = ours::pagerank(&engine, 0.0, ITERATIONS)?;
         let theirs = pool.install(|| expert::pagerank(graph, ITERATIONS));
         assert!(found.ranks.iter().zip(&theirs).all(|(a, b)| (a - b).abs() < 1e-6));
@@ -150,7 +150,7 @@ fn measure(report: &Report, graph_name: &str, graph: &Graph, others: &Others, th
         let work = edges * u64::from(ITERATIONS);
         compare("pagerank", "edges", work, &mut ours, vec![("expert", &mut by_hand), ("graph", &mut neo)]);
     }
-    if wants("cc") {
+    if is_selected("cc") {
         let found = ours::components(&engine)?;
         assert_eq!(pool.install(|| expert::components(graph)), found.labels);
         let mut ours = || drop(ours::components::run(&engine).expect("it ran before"));
@@ -164,7 +164,7 @@ fn measure(report: &Report, graph_name: &str, graph: &Graph, others: &Others, th
             vec![("expert", &mut by_hand), ("petgraph", &mut petgraph), ("graph", &mut neo)];
         compare("cc", "edges", edges, &mut ours, baselines);
     }
-    if wants("sssp") {
+    if is_selected("sssp") {
         let found = ours::sssp(&engine, source, None)?;
         let by_hand = pool.install(|| expert::sssp(graph, source, 2));
         assert_eq!(found.distances, ours::sssp::Distances::Whole(by_hand));
@@ -180,7 +180,7 @@ fn measure(report: &Report, graph_name: &str, graph: &Graph, others: &Others, th
             vec![("expert", &mut by_hand), ("petgraph", &mut petgraph), ("graph", &mut neo)];
         compare("sssp", "edges", edges, &mut ours, baselines);
     }
-    if wants("tc") {
+    if is_selected("tc") {
         let found = ours::triangles(&engine)?;
         assert_eq!(pool.install(|| expert::triangles(graph)), found);
         let mut ours = || assert_eq!(ours::triangles(&engine).expect("it ran before"), found);

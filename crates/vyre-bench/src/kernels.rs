@@ -56,7 +56,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     let bench = Bench { report, typed: vyre::Device::from(cpu.clone()), cpu, threads };
     eprintln!("experts: {:?}", Isa::detect());
     for (names, measure) in KERNELS {
-        if names.iter().any(|name| report.wants(name)) {
+        if names.iter().any(|name| report.is_selected(name)) {
             measure(&bench)?;
         }
     }
@@ -106,7 +106,7 @@ impl Bench<'_> {
         job: &dyn Fn(&Device) -> Result<Job, Error>,
     ) -> Result<(), Error> {
         let name = format!("{name}_two_threads_vs_one");
-        if !self.report.wants(&name) {
+        if !self.report.is_selected(&name) {
             return Ok(());
         }
         let one = job(&Device::open(&Cpu { threads: Some(1), ..Cpu::default() })?)?;
@@ -353,7 +353,7 @@ fn matmul(bench: &Bench<'_>) -> Result<(), Error> {
     for (name, program) in
         [("matmul", example("matmul", "matmul")?), ("matmul_tiled", example("matmul_tiled", "matmul_tiled")?)]
     {
-        if !bench.report.wants(name) && !bench.report.wants(&format!("{name}_vs_rayon")) {
+        if !bench.report.is_selected(name) && !bench.report.is_selected(&format!("{name}_vs_rayon")) {
             continue;
         }
         let of_ours = bench.zeros(Element::F32, side * side)?;
@@ -535,7 +535,7 @@ fn as_written(bench: &Bench<'_>) -> Result<(), Error> {
     ];
     for (name, program, grid, given) in jobs {
         let name = format!("{name}_vs_as_written");
-        if !bench.report.wants(&name) {
+        if !bench.report.is_selected(&name) {
             continue;
         }
         let program = program?;

@@ -37,7 +37,7 @@ pub(crate) struct Line<'a> {
 
 impl Report {
     /// Returns whether a line is selected.
-    pub(crate) fn wants(&self, name: &str) -> bool {
+    pub(crate) fn is_selected(&self, name: &str) -> bool {
         name.contains(&self.only)
     }
 
@@ -60,7 +60,7 @@ impl Report {
     /// Measures vyre and its baselines alternately, and prints a line for each baseline: both minimum times and their
     /// ratio; above 1, vyre is faster.
     pub(crate) fn compare(&self, ours: Contender<'_>, baselines: &mut [(Line<'_>, Contender<'_>)]) {
-        if !baselines.iter().any(|(line, _)| self.wants(line.name)) {
+        if !baselines.iter().any(|(line, _)| self.is_selected(line.name)) {
             return;
         }
         let (rounds, patience) =
@@ -88,7 +88,7 @@ impl Report {
             done += 1;
         }
         for ((line, _), baseline) in baselines.iter().zip(&best[1..]) {
-            if self.wants(line.name) {
+            if self.is_selected(line.name) {
                 self.write(line, best[0].as_nanos() as f64, baseline.as_nanos() as f64, done);
             }
         }
@@ -96,7 +96,7 @@ impl Report {
 
     /// Measures work without a baseline; the ratio is to a limit in nanoseconds.
     pub(crate) fn against_limit(&self, line: &Line<'_>, limit_ns: f64, taken: Statistic, ours: &mut dyn FnMut()) {
-        if !self.wants(line.name) {
+        if !self.is_selected(line.name) {
             return;
         }
         // About 1.5 seconds, or a tenth of that.
@@ -112,7 +112,7 @@ impl Report {
 
     /// Prints times measured elsewhere.
     pub(crate) fn known(&self, line: &Line<'_>, ours_ns: f64, baseline_ns: f64) {
-        if self.wants(line.name) {
+        if self.is_selected(line.name) {
             self.write(line, ours_ns, baseline_ns, 1);
         }
     }
@@ -120,7 +120,7 @@ impl Report {
     /// Prints counts; above 1, vyre has fewer.
     pub(crate) fn counts(&self, line: &Line<'_>, ours: usize, theirs: usize) {
         let Line { suite, name, device, baseline, unit, .. } = line;
-        if !self.wants(name) {
+        if !self.is_selected(name) {
             return;
         }
         let ratio = theirs as f64 / ours.max(1) as f64;

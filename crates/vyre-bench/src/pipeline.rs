@@ -41,7 +41,7 @@ const STEPS: u32 = 20;
 pub(crate) fn run(report: &Report) -> Result<(), Error> {
     let cpu = Device::open(&Cpu::default())?;
     chain(report, &cpu, "cpu")?;
-    if report.wants("chain12_fused_vs_unfused_wgpu") {
+    if report.is_selected("chain12_fused_vs_unfused_wgpu") {
         let device = Device::open(&Wgpu)?;
         report.adapter(device.capabilities());
         chain(report, &device, "wgpu")?;
@@ -85,7 +85,7 @@ impl Both {
             Argument::Scalar(literal) => (*name, vyre_driver::Argument::Scalar(*literal)),
         });
         let alone = alone.collect();
-        let kernel = informed(&self.device, program, length)?;
+        let kernel = compile_with_lengths(&self.device, program, length)?;
         self.job = self.job.launch_kernel(&kernel, elements(length), alone)?;
         Ok(self)
     }
@@ -102,8 +102,8 @@ impl Both {
     }
 }
 
-/// Baselines know the buffer lengths, like the pipeline.
-fn informed(device: &Device, program: &Validated<Program>, length: u32) -> Result<Kernel, DriverError> {
+/// Compiles a program of a baseline with the buffer lengths, like the pipeline.
+fn compile_with_lengths(device: &Device, program: &Validated<Program>, length: u32) -> Result<Kernel, DriverError> {
     let storage = program.memories().iter().filter(|(_, memory)| matches!(memory.space, Space::Storage(_)));
     device.compile_for(program, &storage.map(|(object, _)| (object, length.into())).collect::<Vec<_>>())
 }
@@ -158,7 +158,7 @@ fn chain(report: &Report, device: &Device, name: &str) -> Result<(), Error> {
             "program hand workgroup(256) {{\n{declared}read x: [f32]\nwrite y: [f32]\n%i = global_index\n%n = length y\n\
              %inside = lt %i, %n\nif %inside {{\n%0 = load x[%i]\n{body}store y[%i], %{STAGES}\n}}\n}}"
         );
-        let kernel = informed(device, &program(&source, "hand")?, length)?;
+        let kernel = compile_with_lengths(device, &program(&source, "hand")?, length)?;
         let hand = Job::new(device).launch_kernel(&kernel, elements(length), arguments)?;
         device.clear_and_submit(&[y], &[])?.wait()?;
         hand.run();

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let job = args.job.job()?;
     let registry = devices::registry(job.subgroup_size)?;
     let names = device_names(&args.device, None);
-    names.iter().try_for_each(|name| registry.knows(*name))?;
+    names.iter().try_for_each(|name| registry.check_device(*name))?;
     let progress = Progress::new("measuring", u64::from(args.repeat) * names.len() as u64);
     let watched = Watched { job: &job, registry: &registry, devices: &names, flags: String::new() };
     let measured = watch(

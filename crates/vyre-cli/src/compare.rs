@@ -115,7 +115,7 @@ impl Expected {
     }
 
     /// First difference from the expected results.
-    pub(crate) fn missed(&self, results: &Inputs, tolerance: Tolerance) -> Option<Difference> {
+    pub(crate) fn first_difference(&self, results: &Inputs, tolerance: Tolerance) -> Option<Difference> {
         self.0.iter().find_map(|(memory, wanted)| {
             tolerance.of(memory, results.contents(&memory.name).unwrap_or_default(), wanted)
         })

@@ -351,7 +351,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     } else {
         settings.show(stdout).map_err(Error::Stdout)?;
     }
-    let device = devices::registry_for(&settings, None).knows(None);
+    let device = devices::registry_for(&settings, None).check_device(None);
     settings.problems.extend(device.map_err(Error::from).err());
     Error::of(settings.problems).map_or(Ok(()), Err)
 }

@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
         let findings: Vec<Value> = findings.iter().map(object).collect();
         writeln!(stdout, "{}", json!({ "works": works, "findings": findings })).map_err(Error::Stdout)?;
     } else {
-        let (yes, no) = if speaks_unicode() { ("✓", "✗") } else { ("ok", "no") };
+        let (yes, no) = if is_utf8_locale() { ("✓", "✗") } else { ("ok", "no") };
         for Finding { subject, fine, found, advice } in &findings {
             let advice = advice.as_ref().map(|advice| format!("\n    help: {advice}")).unwrap_or_default();
             writeln!(stdout, "{} {subject}: {found}{advice}", if *fine { yes } else { no }).map_err(Error::Stdout)?;
@@ -126,7 +126,7 @@ fn advice(error: &Error, settings: &Settings) -> String {
 }
 
 /// Returns whether the locale is UTF-8.
-fn speaks_unicode() -> bool {
+fn is_utf8_locale() -> bool {
     let value = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(value).unwrap_or_default().to_lowercase();
     cfg!(windows) || locale.contains("utf-8") || locale.contains("utf8")

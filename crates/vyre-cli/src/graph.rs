@@ -288,7 +288,7 @@ fn watched<R>(build: impl FnOnce() -> R) -> R {
     let bar = progress::Progress::new("reading", 1);
     let watch = move |progress: Progress| {
         bar.set(progress.done, progress.all);
-        bar.say(progress.stage.into());
+        bar.set_message(progress.stage.into());
     };
     graph::watched(watch, build)
 }

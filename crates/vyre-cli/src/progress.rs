@@ -54,7 +54,7 @@ impl Progress {
         self.0.inc(1);
     }
 
-    pub(crate) fn say(&self, message: String) {
+    pub(crate) fn set_message(&self, message: String) {
         self.0.set_message(message);
     }
 }

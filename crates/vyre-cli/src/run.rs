@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let job = args.job.job()?;
     let mut registry = devices::registry(job.subgroup_size)?;
     let devices = device_names(&args.compare_devices, args.device.as_deref());
-    devices.iter().try_for_each(|name| registry.knows(*name))?;
+    devices.iter().try_for_each(|name| registry.check_device(*name))?;
     if args.compare_devices.len() == 1 {
         return Err(Error::Flag { flag: "--compare-devices", about: "a single device" });
     }
@@ -145,7 +145,7 @@ fn execute(
     // Differences are reported last, after the results.
     let disagreement = runs[1..].iter().find_map(|other| disagreement(&runs[0], other, args.tolerance));
     let is_overdue = matches!(done.outcome(), Outcome::DeadlinePassed { .. });
-    let missed = expected.missed(&done.results, args.tolerance).filter(|_| !is_overdue).map(|missed| {
+    let missed = expected.first_difference(&done.results, args.tolerance).filter(|_| !is_overdue).map(|missed| {
         let (device, than) = (first.choice.name, "expected".into());
         Error::Differs { device, than, difference: Box::new(missed), lanes: None }
     });

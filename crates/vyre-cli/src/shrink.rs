@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         if success {
             taken = program.stats().nodes;
         }
-        progress.say(format!("{taken} instructions after {tried} candidates"));
+        progress.set_message(format!("{taken} instructions after {tried} candidates"));
         success
     });
     drop(progress);

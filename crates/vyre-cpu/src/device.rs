@@ -2,7 +2,7 @@
 //!
 //! A batch of commands is executed by the device's own thread or by a caller that waits for it, whichever is first:
 //! waiting for a small kernel usually runs it inline, without waking a thread. To leave batches to such callers, the
-//! device's thread delays for [`Queue::NAP`] while new batches keep arriving. A caller whose stack may be too small for
+//! device's thread delays for [`Queue::DELAY`] while new batches keep arriving. A caller whose stack may be too small for
 //! a kernel leaves the queue to the device's thread.
 
 use std::any::Any;
@@ -303,13 +303,13 @@ impl Device for CpuDevice {
             result: Mutex::new(None),
             settled: Condvar::new(),
         });
-        let asleep = {
+        let parked = {
             let mut waiting = lock(&self.queue.waiting);
             waiting.batches.push_back(batch.clone());
             waiting.submitted = true;
-            waiting.asleep
+            waiting.parked
         };
-        if asleep {
+        if parked {
             self.queue.arrived.notify_one();
         }
         Ok(Box::new(CpuTicket { batch, queue: self.queue.clone() }))
@@ -348,34 +348,34 @@ struct Waiting {
     /// clearing it, so no batch is missed.
     submitted: bool,
     /// The device's thread shall execute the batches now, without delay.
-    hurry: bool,
+    delay_cancelled: bool,
     /// The device's thread is parked.
-    asleep: bool,
+    parked: bool,
     closed: bool,
 }
 
 impl Queue {
     /// Delay before the device's thread takes a batch, during which a caller that waits may execute it inline.
     /// Submissions at shorter intervals wake no thread, which would take longer than a small kernel.
-    const NAP: Duration = Duration::from_micros(100);
+    const DELAY: Duration = Duration::from_micros(100);
 
     /// Executes batches until the device is closed.
     fn serve(&self) {
         loop {
             let mut waiting = lock(&self.waiting);
             if std::mem::take(&mut waiting.submitted) {
-                if !waiting.hurry && !waiting.closed {
-                    let napped = self.arrived.wait_timeout(waiting, Queue::NAP);
-                    waiting = napped.unwrap_or_else(PoisonError::into_inner).0;
+                if !waiting.delay_cancelled && !waiting.closed {
+                    let delayed = self.arrived.wait_timeout(waiting, Queue::DELAY);
+                    waiting = delayed.unwrap_or_else(PoisonError::into_inner).0;
                 }
             } else {
                 while !waiting.submitted && !waiting.closed {
-                    waiting.asleep = true;
+                    waiting.parked = true;
                     waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-                    waiting.asleep = false;
+                    waiting.parked = false;
                 }
             }
-            waiting.hurry = false;
+            waiting.delay_cancelled = false;
             let (idle, closed) = (waiting.batches.is_empty(), waiting.closed);
             drop(waiting);
             if !idle {
@@ -387,10 +387,10 @@ impl Queue {
     }
 
     /// Makes the device's thread execute the queue at once, for a caller that cannot execute it inline.
-    fn hurry(&self) {
+    fn cancel_delay(&self) {
         let mut waiting = lock(&self.waiting);
         if !waiting.batches.is_empty() {
-            waiting.hurry = true;
+            waiting.delay_cancelled = true;
             self.arrived.notify_one();
         }
     }
@@ -579,7 +579,7 @@ impl Ticket for CpuTicket {
             }
         }
         if lock(&self.batch.result).is_none() {
-            self.queue.hurry();
+            self.queue.cancel_delay();
         }
         let mut result = lock(&self.batch.result);
         loop {

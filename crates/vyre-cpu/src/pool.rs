@@ -186,7 +186,7 @@ impl Pool {
         let task = Loop { body, next: &shared.next, end, panic: Mutex::new(None), timings };
         shared.current.store((&raw const task).cast_mut().cast(), Relaxed);
         shared.gate.fetch_or(OPEN, Release);
-        shared.announce();
+        shared.wake_workers();
         task.work(0);
         shared.gate.fetch_and(!OPEN, AcqRel);
         while shared.gate.load(Acquire) != 0 {
@@ -217,7 +217,7 @@ impl Drop for Pool {
             return;
         }
         self.shared.shutdown.store(true, Release);
-        self.shared.announce();
+        self.shared.wake_workers();
         for worker in workers {
             // Panics of iterations are caught, so `join` returns no error worth reporting.
             let _ = worker.join();
@@ -227,7 +227,7 @@ impl Drop for Pool {
 
 impl Shared {
     /// Wakes all workers for a new epoch.
-    fn announce(&self) {
+    fn wake_workers(&self) {
         self.epoch.fetch_add(1, Release);
         if *lock(&self.sleeping) > 0 {
             self.wake.notify_all();

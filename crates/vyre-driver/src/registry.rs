@@ -103,7 +103,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`] if it does not.
-    pub fn knows(&self, name: Option<&str>) -> Result<(), Error> {
+    pub fn check_device(&self, name: Option<&str>) -> Result<(), Error> {
         let (name, _) = self.requested_name(name);
         if name == AUTO { Ok(()) } else { self.backend(&name).map(|_| ()) }
     }

@@ -176,8 +176,8 @@ fn devices_are_selected_by_name() {
     assert_eq!((choice.name, choice.reasons.as_slice()), ("null", &[("null", "named explicitly".to_owned())][..]));
     let Err(Error::NoSuchDevice { name, known }) = registry.choose(Some("cuda"), None) else { panic!("accepted") };
     assert_eq!((name.as_str(), known), ("cuda", vec!["reference".to_owned(), "null".to_owned()]));
-    assert!(registry.knows(Some("reference")).is_ok());
-    assert_eq!(registry.knows(Some("cuda")).unwrap_err().code(), "D002");
+    assert!(registry.check_device(Some("reference")).is_ok());
+    assert_eq!(registry.check_device(Some("cuda")).unwrap_err().code(), "D002");
 }
 
 #[test]

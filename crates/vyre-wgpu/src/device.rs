@@ -27,7 +27,7 @@ use crate::deadline::{Clock, Monotonic, Ranges, Verdict};
 use crate::lower::control::{Control, param, report};
 use crate::lower::{self, BUDGET, ENTRY, GroupMapping, Source, Target, Variant};
 use crate::probe;
-use crate::stream::{self, Flight, GivenUp, Reporting, SMALL, Shape, Staging, Step, Stream};
+use crate::stream::{self, AbandonReason, Flight, Reporting, SMALL, Shape, Staging, Step, Stream};
 
 /// The GPU backend, on the best adapter.
 #[derive(Clone, Copy, Debug, Default)]
@@ -930,7 +930,7 @@ impl Ticket for WgpuTicket {
                 wake = [wake, verdict.until()].into_iter().flatten().min();
             }
             if is_overdue {
-                self.give_up(GivenUp::Overdue(now));
+                self.abandon(AbandonReason::Overdue(now));
                 return Some(self.complete());
             }
             // Polls at least once, even with a zero timeout.
@@ -948,7 +948,7 @@ impl Ticket for WgpuTicket {
     fn cancel(&mut self) {
         // Submitted work cannot be revoked, but the caller stops waiting for it.
         self.is_cancelled = true;
-        self.give_up(GivenUp::Cancelled);
+        self.abandon(AbandonReason::Cancelled);
     }
 }
 
@@ -956,7 +956,7 @@ impl WgpuTicket {
     /// Returns the first unfinished flight.
     fn unfinished(&self) -> Result<Option<Arc<Flight>>, Error> {
         for flight in &self.flights {
-            if !self.stream.look(flight)? {
+            if !self.stream.poll_flight(flight)? {
                 return Ok(Some(flight.clone()));
             }
         }
@@ -964,11 +964,11 @@ impl WgpuTicket {
     }
 
     /// Stops waiting for unfinished flights.
-    fn give_up(&self, why: GivenUp) {
+    fn abandon(&self, reason: AbandonReason) {
         self.launches.iter().filter_map(|launch| launch.ranges.as_ref()).for_each(|ranges| ranges.stop());
         // Later flights have not started.
         if let Some(flight) = self.flights.iter().find(|flight| !flight.is_done()) {
-            flight.give_up(why);
+            flight.abandon(reason);
         }
     }
 

@@ -133,7 +133,7 @@ pub(crate) struct Flight {
     turn: OnceLock<Turn>,
     /// End of the previous flight.
     started: OnceLock<Instant>,
-    given_up: OnceLock<GivenUp>,
+    abandoned: OnceLock<AbandonReason>,
     /// Staging buffers that it copies to, kept alive so that they are not reused while the copies are pending.
     staging: OnceLock<Vec<Arc<Staging>>>,
     /// Number of pending callbacks: one for the work, and one for each mapping.
@@ -157,7 +157,7 @@ enum Turn {
 
 /// Reason for not waiting for a flight any more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum GivenUp {
+pub(crate) enum AbandonReason {
     Cancelled,
     /// Overdue since this time; the driver executes it without a limit.
     Overdue(Instant),
@@ -598,7 +598,7 @@ impl Stream {
     ///
     /// # Errors
     /// The device is lost.
-    pub(crate) fn look(self: &Arc<Self>, flight: &Arc<Flight>) -> Result<bool, Error> {
+    pub(crate) fn poll_flight(self: &Arc<Self>, flight: &Arc<Flight>) -> Result<bool, Error> {
         if !flight.is_done() || flight.turn.get().is_none() {
             let mut recorder = self.recorder();
             if Arc::ptr_eq(&recorder.flight, flight) {
@@ -677,7 +677,7 @@ impl Drop for Stream {
     /// executing, the handle moves to a thread.
     fn drop(&mut self) {
         let recorder = self.recorder.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let executes = |flight: &Arc<Flight>| !flight.is_done() && flight.given_up.get().is_some();
+        let executes = |flight: &Arc<Flight>| !flight.is_done() && flight.abandoned.get().is_some();
         if !recorder.in_flight.iter().any(executes) {
             return;
         }
@@ -851,7 +851,7 @@ impl Flight {
         Flight {
             turn: OnceLock::new(),
             started: OnceLock::new(),
-            given_up: OnceLock::new(),
+            abandoned: OnceLock::new(),
             staging: OnceLock::new(),
             left: AtomicUsize::new(1),
             unmapped: AtomicBool::new(false),
@@ -880,15 +880,15 @@ impl Flight {
     }
 
     /// Stops waiting for its results.
-    pub(crate) fn give_up(&self, why: GivenUp) {
-        let _ = self.given_up.set(why);
+    pub(crate) fn abandon(&self, reason: AbandonReason) {
+        let _ = self.abandoned.set(reason);
     }
 
     /// Time since which it is overdue.
     fn overdue_since(&self) -> Option<Instant> {
-        match self.given_up.get() {
-            Some(GivenUp::Overdue(since)) => Some(*since),
-            Some(GivenUp::Cancelled) | None => None,
+        match self.abandoned.get() {
+            Some(AbandonReason::Overdue(since)) => Some(*since),
+            Some(AbandonReason::Cancelled) | None => None,
         }
     }
 

@@ -205,7 +205,7 @@ impl<'a> Worker<'a> {
         self.account.charge(std::mem::take(&mut self.trips), self.last_loop)
     }
 
-    fn burn(&mut self, trips: usize, span: Span) -> Result<(), Stopped> {
+    fn consume_fuel(&mut self, trips: usize, span: Span) -> Result<(), Stopped> {
         self.trips += trips as u64;
         self.last_loop = span;
         // Small fuel limits are charged trip by trip, so that the report names the loop that exceeds them.
@@ -451,7 +451,7 @@ impl<'a> Worker<'a> {
         let mut live = self.new_mask(0, 0);
         join(&mut live, mask);
         while live.active > 0 {
-            self.burn(live.active, span)?;
+            self.consume_fuel(live.active, span)?;
             self.sequence(body, &mut live)?;
             let exits = self.loops.last_mut().expect("pushed above");
             // The mask of the finished trip is empty, and collects the lanes that continue in the next one.

@@ -311,7 +311,7 @@ impl Lowerer<'_> {
         // A short loop that consumes fuel pays for all its trips at once.
         let (short, takes_fuel) = (self.trips.short(id), self.takes_fuel(id));
         if let (Some(trips), true) = (short, takes_fuel) {
-            self.burn(id, trips.div_ceil(copies as u32) + 1, mode);
+            self.consume_fuel(id, trips.div_ceil(copies as u32) + 1, mode);
         }
         let guarded = mode == Mode::Guarded;
         self.loops.push(Frame { params: params.to_vec(), results, done, guarded, repeated: copies > 1 });
@@ -320,7 +320,7 @@ impl Lowerer<'_> {
             if self.consumes_budget(id) && self.contains(id, &|_, inner, _| program.inst(inner).op == Control::Loop) {
                 self.share_fuel();
             }
-            self.burn(id, 1, mode);
+            self.consume_fuel(id, 1, mode);
         }
         // A uniform branch checks for active invocations; a loop without one must check itself.
         let asks = |inner: &InstId| {
@@ -438,7 +438,7 @@ impl Lowerer<'_> {
     }
 
     /// Consumes fuel for loop trips, or ends the invocation.
-    fn burn(&mut self, id: InstId, trips: u32, mode: Mode) {
+    fn consume_fuel(&mut self, id: InstId, trips: u32, mode: Mode) {
         let number = self.control.loops.len() as u32 + 1;
         self.control.loops.push(self.program.inst(id).span);
         // A subgroup without active invocations does not take the trips of subgroup blocks.
