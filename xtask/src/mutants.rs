@@ -208,7 +208,7 @@ type Programs = BTreeMap<(String, String), PathBuf>;
 /// Builds the test targets of the checks in the copy.
 ///
 /// The build folder is that of the source, so that dependencies are not built again; executables without a hash in their name, such as
-/// `debug/vyre`, go to a folder of their own. A cargo older than 1.91 knows no build folder, and builds the dependencies once more.
+/// `debug/vyre`, go to a folder of their own. A cargo older than 1.91 has no build folder, and builds the dependencies once more.
 fn build(checks: &[&Check], no_gpu: bool, locations: &[Location]) -> Result<Programs, Vec<String>> {
     let mut command = cargo("test");
     command.current_dir(folder()).env("CARGO_TARGET_DIR", folder().join("target"));

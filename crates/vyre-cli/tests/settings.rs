@@ -145,7 +145,7 @@ fn invalid_settings_are_reported_with_their_location() {
             assert!(stderr.starts_with(&format!("error[C035]: {reason}")), "{text}: {stderr}");
             assert!(stderr.contains("vyre.toml:"), "{text}: {stderr}");
         }
-        // The doctor says it, too, and goes on.
+        // `vyre doctor` reports the error, too, and continues.
         let output = vyre(&folder, &[], &["doctor"]);
         let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.code() == Some(2) && stdout.contains(reason), "{text}: {stdout}");

@@ -58,7 +58,7 @@ const MINOR: u16 = 3;
 
 /// End of the name of an operation that is written with the type of its access.
 const TYPED: &str = " as";
-/// Added to the element of an atomic access.
+/// Flag of atomic accesses, added to the encoded element type.
 const ATOMIC: u8 = 128;
 
 /// Attributes of a program.

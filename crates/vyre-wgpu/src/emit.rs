@@ -121,7 +121,7 @@ pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Err
     }
 }
 
-/// Directives in front of WGSL. WGSL's uniformity analysis knows workgroup-uniform control flow only, and treats
+/// Directives in front of WGSL. WGSL's uniformity analysis covers workgroup-uniform control flow only, and treats
 /// results of subgroup operations as non-uniform, so it rejects subgroup operations where subgroups of a workgroup take
 /// different paths. The diagnostic is turned off for them: the validator has proved that their control flow is
 /// subgroup-uniform (V030), and the lowering preserves it. The diagnostic for barriers stays on.

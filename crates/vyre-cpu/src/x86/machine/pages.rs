@@ -74,7 +74,7 @@ impl Drop for Executable {
     }
 }
 
-/// Appends a function to the perf map, if the environment asks for it.
+/// Appends a function to the perf map if `VYRE_PERF_MAP` is set.
 pub(crate) fn name_for_perf(executable: &Executable, size: usize, name: &str) {
     if std::env::var_os("VYRE_PERF_MAP").is_none() {
         return;

@@ -99,7 +99,7 @@ fn merge(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
     true
 }
 
-/// Differences between two arms, if they can be merged and the estimate says it pays.
+/// Returns the differences between two arms if they can be merged, and merging lowers the estimated cost.
 fn mergeable(program: &Program, kept: BlockId, dropped: BlockId) -> Option<Differences> {
     let found = compare(program, kept, program, dropped)?;
     let literals = &found.literals;
