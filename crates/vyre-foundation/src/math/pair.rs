@@ -1,4 +1,4 @@
-//! Double-single arithmetic: numbers of twice the precision as unevaluated sums of two floats, and polynomials.
+//! Double-single and double-double arithmetic: numbers of twice the precision as unevaluated sums of two floats, and polynomials.
 //!
 //! The operations are the error-free transformations of Dekker and Knuth with `fma`. Their relative error is below 2⁻⁴⁴ in f32 and 2⁻¹⁰² in
 //! f64, as long as nothing under- or overflows.

@@ -11,7 +11,7 @@ pub(crate) trait Tables: Sized + 'static {
     const LN_2: [Self; 2];
     /// log₂ e as a pair.
     const LOG2_E: [Self; 2];
-    /// ln 2 cut so short that its product with an exponent is exact, and the remainder.
+    /// ln 2, split (Cody and Waite): leading bits, whose product with an exponent is exact, and the remainder.
     const LN_2_SPLIT: [Self; 2];
     /// ⅔ as a pair.
     const TWO_THIRDS: [Self; 2];
@@ -39,7 +39,7 @@ pub(crate) trait Tables: Sized + 'static {
     const ATAN: &'static [Self];
     /// (arcsin s − s) / s³ in s² ≤ 0.25; 2⁻³⁰ and 2⁻⁵⁸.
     const ASIN: &'static [Self];
-    /// A word of zeros, and the binary digits of 2/π.
+    /// Binary digits of 2/π, after a word of zeros.
     const TWO_OVER_PI: &'static [u64];
     /// Range of operands of `exp` outside of which the result is 0 or infinite.
     const EXP_RANGE: [f32; 2];
@@ -53,19 +53,20 @@ pub(crate) trait Tables: Sized + 'static {
     const SQRT_HALF: u64;
     /// Exponent from which √(x² ± 1) is x to the precision of a pair. No square of a smaller number overflows.
     const SUM_OF_SQUARES: i32;
-    /// Exponent below which products in `cbrt` and `hypot` are inexact, because what rounding loses is subnormal.
+    /// Exponent below which products in `cbrt` and `hypot` are inexact, because their rounding errors are subnormal.
     const SMALL: i32;
     /// Exponent from which products in `cbrt` and `hypot` overflow.
     const LARGE: i32;
     /// Exponent by which `cbrt` and `hypot` scale small and large operands; a multiple of 3.
     const RESCALE: i32;
-    /// Added to a third of the bits of a number, gives its cube root within 3.2 %.
+    /// Offset that, added to a third of the bits of a number, gives its cube root within 3.2 %.
     const CBRT_GUESS: u64;
     /// Iterations of Halley's method from that guess to 2⁻¹⁵ in f32 and 2⁻⁴⁵ in f64.
     const CBRT_STEPS: u32;
-    /// Exponents of limits and of the factors of points (x, y) below them: the quotient x/y keeps its low part, and x + y does not overflow.
+    /// Exponents of limits, and of the factors that points (x, y) below them are scaled by, so that the low part of x/y is normal and x + y
+    /// does not overflow.
     const ANGLE_SCALES: [[i32; 2]; 2];
-    /// Exponent of the factor of points beyond these limits.
+    /// Exponent of the factor that points beyond these limits are scaled by.
     const ANGLE_DOWN: i32;
 }
 
