@@ -371,6 +371,8 @@ fn configs() -> impl Strategy<Value = Config> {
 #[derive(Clone, Debug)]
 enum Call {
     Allocate(u32, Segment, u32),
+    AllocateMany(u32, Segment, Vec<u32>),
+    WriteMany(u32, Vec<usize>, Option<usize>),
     Free(u32, usize),
     FreeAny(u32, u32),
     Write(u32, usize, usize),
@@ -399,6 +401,10 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     let call = prop_oneof![
         (0..3u32, segment(), prop_oneof![0..40u32, number()])
             .prop_map(|(tenant, segment, words)| Call::Allocate(tenant, segment, words)),
+        (0..3u32, segment(), proptest::collection::vec(prop_oneof![9 => 0..9u32, 1 => number()], 0..6))
+            .prop_map(|(tenant, segment, lengths)| Call::AllocateMany(tenant, segment, lengths)),
+        (0..3u32, proptest::collection::vec(0..20usize, 0..6), proptest::option::of(0..100usize))
+            .prop_map(|(tenant, which, bytes)| Call::WriteMany(tenant, which, bytes)),
         (0..3u32, 0..12usize).prop_map(|(tenant, which)| Call::Free(tenant, which)),
         (0..3u32, number()).prop_map(|(tenant, handle)| Call::FreeAny(tenant, handle)),
         (0..3u32, 0..12usize, 0..100usize).prop_map(|(tenant, which, bytes)| Call::Write(tenant, which, bytes)),
@@ -459,6 +465,49 @@ fn call_all(device: &Device, config: Config, calls: Vec<Call>) -> u64 {
                     }
                     Err(Error::OverQuota { requested, available, .. }) => assert!(requested > available),
                     Err(error) => panic!("{error}"),
+                });
+            }
+            Call::AllocateMany(id, segment, lengths) => {
+                on(&mut session, id, &mut |tenant| match tenant.allocate_many(segment, &lengths) {
+                    Ok(new) => {
+                        assert_eq!(new.len(), lengths.len());
+                        for (handle, words) in new.iter().zip(&lengths) {
+                            assert_eq!(tenant.read(*handle).unwrap(), vec![0; *words as usize]);
+                        }
+                        handles.extend(new);
+                    }
+                    Err(Error::Driver(DriverError::OutOfMemory { requested, available })) => {
+                        assert!(requested > available);
+                    }
+                    Err(Error::OverQuota { requested, available, .. }) => assert!(requested > available),
+                    Err(error) => panic!("{error}"),
+                });
+            }
+            // The last write wins where a handle is repeated.
+            Call::WriteMany(id, which, bytes) => {
+                let chosen: Vec<Handle> = which.iter().map(|which| handles[which % handles.len()]).collect();
+                on(&mut session, id, &mut |tenant| {
+                    let before: Vec<_> = chosen.iter().map(|handle| tenant.read(*handle).ok()).collect();
+                    let words: Option<usize> = before.iter().map(|words| Some(words.as_ref()?.len())).sum();
+                    let given = bytes.unwrap_or(words.map_or(4, |words| 4 * words));
+                    let contents: Vec<u8> = (0..given).map(|byte| byte as u8).collect();
+                    let written = tenant.write_many(&chosen, &contents).is_ok();
+                    assert_eq!(written, words.is_some_and(|words| 4 * words == given));
+                    let mut rest = &contents[..];
+                    for (position, handle) in chosen.iter().enumerate() {
+                        let Some(old) = &before[position] else { continue };
+                        let expected: Vec<u32> = match written {
+                            true => {
+                                let (own, after) = rest.split_at(4 * old.len());
+                                rest = after;
+                                bytemuck::pod_collect_to_vec(own)
+                            }
+                            false => old.clone(),
+                        };
+                        if !written || !chosen[position + 1..].contains(handle) {
+                            assert_eq!(tenant.read(*handle).unwrap(), expected);
+                        }
+                    }
                 });
             }
             Call::Free(id, which) => {

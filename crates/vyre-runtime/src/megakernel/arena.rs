@@ -6,6 +6,7 @@ use vyre_driver::{Buffer, Device, Error as DriverError};
 use vyre_foundation::ir::Element;
 
 use crate::Error;
+use crate::graph::memory::{reserve, with_capacity};
 
 /// Generational handle of an allocation: a slot in the lower 24 bits, and the generation of the slot above them. 0 is never valid.
 ///
@@ -64,6 +65,28 @@ impl Words {
             self.free.insert(first + length, free - length);
         }
         Some(first)
+    }
+
+    /// Allocates a range for each length, and returns their first words: parts of one range, or else ranges by best fit.
+    fn take_all(&mut self, lengths: &[u32]) -> Result<Vec<u32>, Error> {
+        let mut firsts = with_capacity("handles", lengths.len())?;
+        let total = lengths.iter().try_fold(0u32, |sum, &length| sum.checked_add(length.max(1)));
+        if let Some(mut first) = total.and_then(|total| self.take(total)) {
+            for &length in lengths {
+                firsts.push(first);
+                first += length.max(1);
+            }
+            return Ok(firsts);
+        }
+        for &length in lengths {
+            let Some(first) = self.take(length.max(1)) else {
+                let available = 4 * u64::from(self.free.values().copied().max().unwrap_or(0));
+                firsts.drain(..).zip(lengths).for_each(|(first, length)| self.give(first, (*length).max(1)));
+                return Err(DriverError::OutOfMemory { requested: taken(length), available }.into());
+            };
+            firsts.push(first);
+        }
+        Ok(firsts)
     }
 
     /// Frees a range, and coalesces it with adjacent free ranges.
@@ -145,30 +168,37 @@ impl Arena {
         }
     }
 
-    pub(super) fn allocate(&mut self, owner: u32, segment: Segment, length: u32) -> Result<Handle, Error> {
-        let (requested, available) = (taken(length), self.left[owner as usize]);
+    /// Allocates a range for each length, or none of them. The ranges are contiguous and in order if a free range has room for all.
+    pub(super) fn allocate(&mut self, owner: u32, segment: Segment, lengths: &[u32]) -> Result<Vec<Handle>, Error> {
+        let requested = lengths.iter().map(|&length| taken(length)).sum();
+        let available = self.left[owner as usize];
         if requested > available {
             return Err(Error::OverQuota { tenant: owner, requested, available });
         }
-        let reused = self.unused.last().copied();
-        let slot = reused.unwrap_or(self.slots.len() as u32);
-        if slot >> SLOT_BITS != 0 {
+        if lengths.len() > self.unused.len() + ((1 << SLOT_BITS) - self.slots.len()) {
             return Err(Error::OutOfHandles { live: self.live });
         }
-        let words = self.words(segment);
-        let largest = words.free.values().copied().max().unwrap_or(0);
-        let first = words
-            .take(length.max(1))
-            .ok_or(DriverError::OutOfMemory { requested, available: 4 * u64::from(largest) })?;
-        match reused {
-            Some(_) => _ = self.unused.pop(),
-            None => self.slots.push(Slot { handle: slot, part: None }),
+        let mut handles = with_capacity("handles", lengths.len())?;
+        reserve(&mut self.slots, "handles", lengths.len().saturating_sub(self.unused.len()))?;
+        for first in self.words(segment).take_all(lengths)? {
+            let length = lengths[handles.len()];
+            handles.push(self.issue(Part { segment, first, length, owner }));
         }
         self.left[owner as usize] -= requested;
+        Ok(handles)
+    }
+
+    /// Issues a handle for an allocation.
+    fn issue(&mut self, part: Part) -> Handle {
+        let slot = self.unused.pop().unwrap_or_else(|| {
+            let slot = self.slots.len() as u32;
+            self.slots.push(Slot { handle: slot, part: None });
+            slot
+        });
         self.live += 1;
         let slot = &mut self.slots[slot as usize];
-        slot.part = Some(Part { segment, first, length, owner });
-        Ok(Handle(slot.handle))
+        slot.part = Some(part);
+        Handle(slot.handle)
     }
 
     pub(super) fn free(&mut self, owner: u32, handle: Handle) -> Result<(), Error> {
@@ -198,6 +228,20 @@ impl Arena {
             Some(part) if part.owner != tenant => Err(Error::ForeignHandle { handle: handle.0, tenant }),
             Some(part) => Ok(part),
         }
+    }
+
+    /// Returns the memory of a tenant's allocations, in order: first word and length, with adjacent allocations merged.
+    pub(super) fn ranges(&self, tenant: u32, handles: &[Handle]) -> Result<Vec<(Segment, u32, u32)>, Error> {
+        let mut ranges: Vec<(Segment, u32, u32)> = Vec::new();
+        for &handle in handles {
+            let Part { segment, first, length, .. } = self.part(tenant, handle)?;
+            match ranges.last_mut() {
+                Some((last, start, words)) if (*last, *start + *words) == (segment, first) => *words += length,
+                _ if length == 0 => {}
+                _ => ranges.push((segment, first, length)),
+            }
+        }
+        Ok(ranges)
     }
 
     /// Returns the memory of an allocation.

@@ -315,6 +315,15 @@ impl Session {
         self.tenant(0)?.allocate(segment, words)
     }
 
+    /// Allocates zeroed words of the arena for each length, or nothing on an error. The allocations are adjacent if there is a free range
+    /// for all of them.
+    ///
+    /// # Errors
+    /// There is no free range for one of them, or the quota is exceeded.
+    pub fn allocate_many(&mut self, segment: Segment, lengths: &[u32]) -> Result<Vec<Handle>, Error> {
+        self.tenant(0)?.allocate_many(segment, lengths)
+    }
+
     /// Returns the session's device memory between slices, without the hit buffer.
     pub(super) fn resident(&self) -> u64 {
         self.config.resident()
@@ -346,6 +355,14 @@ impl Session {
     /// The handle is invalid, the number of bytes differs, or the device was lost.
     pub fn write(&mut self, handle: Handle, bytes: &[u8]) -> Result<(), Error> {
         self.tenant(0)?.write(handle, bytes)
+    }
+
+    /// Writes all words of several allocations, whose contents follow each other in `bytes`. Adjacent allocations are one copy.
+    ///
+    /// # Errors
+    /// A handle is invalid or the number of bytes differs, and nothing is written; or the device was lost.
+    pub fn write_many(&mut self, handles: &[Handle], bytes: &[u8]) -> Result<(), Error> {
+        self.tenant(0)?.write_many(handles, bytes)
     }
 
     /// Returns the memory of an allocation, for other launches on the same device. Their writes are not journaled.

@@ -15,9 +15,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vyre_driver::Buffer;
+use vyre_driver::{Buffer, Error as DriverError};
+use vyre_foundation::ir::Element;
 
-use super::arena::{Handle, Part, Segment};
+use super::arena::{Handle, Segment};
 use super::item::WorkItem;
 use super::priority::{Accounting, Diffusion, Priority};
 use super::ring::{Drained, Otherwise, Pushed, Ring, Stamp};
@@ -57,11 +58,24 @@ impl Tenant<'_> {
     /// # Errors
     /// There is no free range of this length, or the tenant's quota is exceeded.
     pub fn allocate(&mut self, segment: Segment, words: u32) -> Result<Handle, Error> {
-        let handle = self.session.arena.allocate(self.id, segment, words)?;
-        let zeros = zeroed("words of an allocation", 4 * words as usize);
-        match zeros.and_then(|zeros: Vec<u8>| self.write(handle, &zeros)) {
-            Ok(()) => Ok(handle),
-            Err(error) => self.session.arena.free(self.id, handle).and(Err(error)),
+        Ok(self.allocate_many(segment, &[words])?[0])
+    }
+
+    /// Allocates zeroed words for each length, or nothing on an error. The allocations are adjacent if there is a free range for all of
+    /// them, which makes [`write_many`](Tenant::write_many) one copy.
+    ///
+    /// # Errors
+    /// There is no free range for one of them, or the tenant's quota is exceeded.
+    pub fn allocate_many(&mut self, segment: Segment, lengths: &[u32]) -> Result<Vec<Handle>, Error> {
+        let handles = self.session.arena.allocate(self.id, segment, lengths)?;
+        let words = lengths.iter().map(|&length| length as usize).sum::<usize>();
+        let zeros = zeroed("words of an allocation", 4 * words);
+        match zeros.and_then(|zeros: Vec<u8>| self.write_many(&handles, &zeros)) {
+            Ok(()) => Ok(handles),
+            Err(error) => {
+                handles.iter().try_for_each(|&handle| self.session.arena.free(self.id, handle))?;
+                Err(error)
+            }
         }
     }
 
@@ -85,17 +99,35 @@ impl Tenant<'_> {
     /// # Errors
     /// The handle is invalid for this tenant, the number of bytes differs, or the device was lost.
     pub fn write(&mut self, handle: Handle, bytes: &[u8]) -> Result<(), Error> {
-        let memory = self.memory(handle)?;
+        self.write_many(&[handle], bytes)
+    }
+
+    /// Writes all words of several allocations, whose contents follow each other in `bytes`. Adjacent allocations are one copy.
+    ///
+    /// # Errors
+    /// A handle is invalid for this tenant or the number of bytes differs, and nothing is written; or the device was lost.
+    pub fn write_many(&mut self, handles: &[Handle], bytes: &[u8]) -> Result<(), Error> {
+        self.session.is_restored()?;
+        let ranges = self.session.arena.ranges(self.id, handles)?;
+        let words = ranges.iter().map(|(_, _, length)| u64::from(*length)).sum::<u64>();
+        if bytes.len() as u64 != 4 * words {
+            let (given, length) = (bytes.len() as u64, u32::try_from(words).unwrap_or(u32::MAX));
+            return Err(DriverError::WriteLength { given, element: Element::U32, length }.into());
+        }
         self.session.settle_unread()?;
-        memory.write(bytes)?;
-        if let Some(journal) = &mut self.session.journal {
-            let Part { segment, first, .. } = self.session.arena.part(self.id, handle)?;
-            journal.wrote(segment, first, bytes);
-            if journal.is_full() {
-                journal.checkpoint(&self.session.arena)?;
+        let mut rest = bytes;
+        for (segment, first, length) in ranges {
+            let (bytes, after) = rest.split_at(4 * length as usize);
+            rest = after;
+            self.session.arena.buffer(segment).slice(first..first + length)?.write(bytes)?;
+            if let Some(journal) = &mut self.session.journal {
+                journal.wrote(segment, first, bytes);
             }
         }
-        Ok(())
+        match &mut self.session.journal {
+            Some(journal) if journal.is_full() => Ok(journal.checkpoint(&self.session.arena)?),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the memory of an allocation, for other launches on the same device. Their writes are not journaled.
