@@ -40,7 +40,8 @@ impl Tolerance {
         flag("atol", self.atol.to_string()) + &flag("rtol", self.rtol.to_string()) + &flag("ulp", self.ulp.to_string())
     }
 
-    fn equal(self, ty: Type, found: u64, wanted: u64) -> bool {
+    fn equal(self, element: Element, found: u64, wanted: u64) -> bool {
+        let ty = element.value_type();
         if found == wanted {
             return true;
         }
@@ -55,7 +56,9 @@ impl Tolerance {
             return x.is_nan() && y.is_nan();
         }
         // Floats of the same sign are ordered like their bits.
-        let sign = 1u64 << (ty.bits() - 1);
+        let unused = if element == Element::BF16 { 16 } else { 0 };
+        let (found, wanted) = (found >> unused, wanted >> unused);
+        let sign = 1u64 << (ty.bits() - unused - 1);
         let steps = match found & sign == wanted & sign {
             true => found.abs_diff(wanted),
             false => (found & !sign).saturating_add(wanted & !sign).saturating_add(1),
@@ -65,7 +68,7 @@ impl Tolerance {
 
     /// Compares an object with its expected contents.
     fn of(self, memory: &Memory, found: &[u8], wanted: &[u8]) -> Option<Difference> {
-        let (ty, size) = (memory.element.value_type(), memory.element.size());
+        let size = memory.element.size();
         let elements = |bytes: &[u8]| (bytes.len() / size) as u64;
         let mut difference = Difference {
             name: memory.name.clone(),
@@ -77,7 +80,7 @@ impl Tolerance {
         };
         for (index, (found, wanted)) in found.chunks_exact(size).zip(wanted.chunks_exact(size)).enumerate() {
             let (found, wanted) = (memory.element.read(found), memory.element.read(wanted));
-            if !self.equal(ty, found, wanted) {
+            if !self.equal(memory.element, found, wanted) {
                 if difference.first.len() < SHOWN {
                     difference.first.push((index, found, wanted));
                 }

@@ -208,7 +208,8 @@ fn npy_type(element: Element) -> &'static str {
         Element::I8 => "|i1",
         Element::U8 => "|u1",
         Element::I16 => "<i2",
-        Element::U16 => "<u2",
+        // npy has no bf16: arrays of the bits.
+        Element::U16 | Element::BF16 => "<u2",
         Element::I32 => "<i4",
         Element::U32 => "<u4",
         Element::F32 => "<f4",
@@ -222,7 +223,7 @@ fn npy_type(element: Element) -> &'static str {
 fn npy_kind(element: Element) -> TypeChar {
     match element {
         Element::I8 | Element::I16 | Element::I32 | Element::I64 => TypeChar::Int,
-        Element::U8 | Element::U16 | Element::U32 | Element::U64 => TypeChar::Uint,
+        Element::U8 | Element::U16 | Element::U32 | Element::U64 | Element::BF16 => TypeChar::Uint,
         Element::F32 | Element::F64 | Element::F16 => TypeChar::Float,
     }
 }

@@ -149,6 +149,8 @@ fn every_element_type_is_read_and_written_as_npy_and_bin() {
     check("i64", &[i64::MIN, -1, 0, i64::MAX]);
     check("u64", &[0, 1, 1 << 63, u64::MAX]);
     check("f64", &[-0.0f64, 1.5, 5e-324, f64::NEG_INFINITY]);
+    // npy has no bf16: the bits are u16, for 1.0, -0.0, the largest number and infinity.
+    check("bf16", &[0x3f80u16, 0x8000, 0x7f7f, 0x7f80]);
     check("f16", &[-0.0f32, 1.5, 65504.0, f32::INFINITY].map(half::f16::from_f32));
 }
 

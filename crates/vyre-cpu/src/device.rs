@@ -20,7 +20,7 @@ use vyre_foundation::Validated;
 use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::{MemId, Program};
 use vyre_foundation::launch::{self, Argument, Report};
-use vyre_foundation::transform::expand_math;
+use vyre_foundation::transform::{bf16_words, expand_math};
 
 use crate::dispatch::Launch;
 #[cfg(unix)]
@@ -169,9 +169,14 @@ pub fn listing(program: &Validated<Program>, execution: Execution) -> Result<Str
     let failed = |reason: String| Error::Backend { backend: "cpu", reason };
     #[cfg(all(target_arch = "x86_64", unix))]
     if let Some(level) = execution.level() {
-        return x86::listing(&expand_math(program, |_| false), level).map_err(|error| failed(error.to_string()));
+        return x86::listing(&legal(program), level).map_err(|error| failed(error.to_string()));
     }
     Err(failed(format!("no code is generated for {execution:?} execution")))
+}
+
+/// Replaces what no execution of this backend supports: functions of the math library, and elements of bf16.
+pub(crate) fn legal(program: &Validated<Program>) -> Validated<Program> {
+    bf16_words(&expand_math(program, |_| false))
 }
 
 fn processor_name() -> String {
@@ -270,7 +275,7 @@ impl Device for CpuDevice {
     }
 
     fn compile(&self, program: &Validated<Program>) -> Result<Arc<dyn Kernel>, Error> {
-        let program = expand_math(program, |_| false);
+        let program = legal(program);
         #[cfg(all(target_arch = "x86_64", unix))]
         // Programs without machine code run on the portable executor.
         let code = match self.execution.level().map(|level| x86::compile(&program, level)) {

@@ -349,6 +349,7 @@ impl View {
                 Element::U16 | Element::F16 => u64::from(u16::load::<RACING>(at.cast())),
                 Element::I32 | Element::U32 | Element::F32 => u64::from(u32::load::<RACING>(at.cast())),
                 Element::I64 | Element::U64 | Element::F64 => u64::load::<RACING>(at.cast()),
+                Element::BF16 => unreachable!("legalized"),
             }
         }
     }
@@ -470,6 +471,7 @@ impl View {
                 Element::I64 | Element::U64 | Element::F64 => {
                     each::<RACING, _, _>(self, indices, offset, mask, target.cast::<u64>(), |e: u64| e);
                 }
+                Element::BF16 => unreachable!("legalized"),
             }
         }
     }
@@ -571,6 +573,7 @@ impl View {
                     widen::<RACING, _>(self.start.cast::<u32>().add(first), target, count, |e| e);
                 }
                 Element::I64 | Element::U64 | Element::F64 => unreachable!("lanes of 8 bytes"),
+                Element::BF16 => unreachable!("legalized"),
             }
         }
     }

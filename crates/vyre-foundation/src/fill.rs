@@ -83,7 +83,7 @@ impl Fill {
             }
             Fill::Random(_, seed) => {
                 let mut state = *seed;
-                elements.by_ref().for_each(|bytes| element.write(random(&mut state, element.value_type()), bytes));
+                elements.by_ref().for_each(|bytes| element.write(random(&mut state, element), bytes));
             }
         }
         Ok(bytes)
@@ -103,6 +103,8 @@ pub fn parse_value(text: &str, element: Element) -> Result<Literal, Error> {
         parse_literal(text).ok().filter(|literal| literal.ty == ty).or_else(|| crate::text::parse_digits(text, ty).ok())
     };
     literal
+        // The nearest value, as for the other floats.
+        .map(|literal| if element == Element::BF16 { element.truncate(literal) } else { literal })
         // Values that a store would truncate are rejected.
         .filter(|literal| element.holds(*literal))
         .ok_or_else(|| Error::NotAValue { text: text.into(), element })
@@ -122,13 +124,15 @@ fn number(index: u64, ty: Type) -> Literal {
 }
 
 /// The next value of the sequence (SplitMix64), as bits of a type.
-fn random(state: &mut u64, ty: Type) -> u64 {
+fn random(state: &mut u64, element: Element) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut bits = *state;
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^= bits >> 31;
-    let literal: Literal = match ty {
+    let literal: Literal = match element.value_type() {
+        // As many bits as stay below 1 when they are rounded.
+        Type::F32 if element == Element::BF16 => ((bits >> 56) as f32 / 256.0).into(),
         Type::F32 => ((bits >> 40) as f32 / (1u32 << 24) as f32).into(),
         Type::F64 => ((bits >> 11) as f64 / (1u64 << 53) as f64).into(),
         Type::F16 => half::f16::from_f32((bits >> 53) as f32 / 2048.0).into(),

@@ -31,7 +31,7 @@
 //! Operations are named, not numbered, so that the op table can grow. A reader accepts files of its major version and any minor version; an
 //! unknown operation is an error that names it. The major version changes with the layout. Minor version 1 added pipelines after the last
 //! program, minor version 2 sources after them, and minor version 3 accesses of other types than the declared one, whose operations are
-//! named `load as`, `store as` and so on, and arrays of uniforms. The encoding of a module without any of these is unchanged.
+//! named `load as`, `store as` and so on, and arrays of uniforms. Minor version 4 added elements of bf16. The encoding of a module without any of these is unchanged.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub const MAGIC: [u8; 4] = *b"VYRE";
 
 /// The version that is written, and whose layout is read.
 const MAJOR: u16 = 1;
-const MINOR: u16 = 3;
+const MINOR: u16 = 4;
 
 /// End of the name of an operation that is written with the type of its access.
 const TYPED: &str = " as";

@@ -16,7 +16,7 @@ use syn::{
 
 use crate::flow::{FUNCTION, Loop, diverges, label, mentions};
 use crate::record;
-use crate::signature::Slice;
+use crate::signature::{Slice, is_bf16};
 
 /// Kind of a name in the body.
 #[derive(Clone)]
@@ -47,6 +47,9 @@ pub(crate) fn device_type(ty: &Type) -> syn::Result<TokenStream> {
         Some("isize") => return Ok(quote_spanned!(ty.span() => i32)),
         Some("u8" | "i8" | "u16" | "i16") => {
             "integers of 8 and 16 bits are only supported as elements of slices: compute with `u32` or `i32`, and cast when storing"
+        }
+        Some("bf16") => {
+            "`bf16` is only supported as an element of slices: compute with `f32`, and store `bf16::from_f32(value)`"
         }
         Some("i128" | "u128") => "128-bit integers are not supported in kernels: use `i64` or `u64`",
         Some("char" | "str" | "String") => "strings and chars are not supported in kernels: use `u32`",
@@ -109,6 +112,13 @@ const RENAMED: &[(&str, &str)] = &[
     ("ln", "log"), ("mul_add", "fma"), ("powf", "pow"), ("round_ties_even", "round"), ("wrapping_add", "add"),
     ("wrapping_mul", "mul"), ("wrapping_neg", "neg"), ("wrapping_sub", "sub"),
 ];
+
+/// Returns true for the path `bf16::from_f32`.
+fn is_from_f32(function: &Expr) -> bool {
+    let Expr::Path(path) = function else { return false };
+    let mut names = path.path.segments.iter().rev().map(|segment| &segment.ident);
+    names.next().is_some_and(|name| name == "from_f32") && names.next().is_some_and(|name| name == "bf16")
+}
 
 /// Builder name of a method of numbers.
 fn method_name(name: &str) -> Option<&str> {
@@ -438,11 +448,14 @@ impl Body {
             }
             Expr::Binary(binary) if compound(&binary.op).is_some() => {
                 let operator = compound(&binary.op);
-                if let Some(Kind::Object { narrow: true, .. }) = self.place(&binary.left) {
-                    return self.error(
-                        span,
-                        "elements of 8 and 16 bits are loaded and stored with casts: `x[i] = (x[i] as u32 + 1) as u8`",
-                    );
+                if let Some(Kind::Object { narrow: true, element, .. }) = self.place(&binary.left) {
+                    let message = match is_bf16(&element) {
+                        true => "elements of bf16 are converted: `x[i] = bf16::from_f32(x[i].to_f32() + 1.0)`",
+                        false => {
+                            "elements of 8 and 16 bits are loaded and stored with casts: `x[i] = (x[i] as u32 + 1) as u8`"
+                        }
+                    };
+                    return self.error(span, message);
                 }
                 let right = self.value(&binary.right);
                 let assigned =
@@ -625,6 +638,9 @@ impl Body {
                 Some((object, Kind::Object { atomic: true, .. })) => {
                     self.error(span, format!("this element is atomic: write `{object}[…].load()`"))
                 }
+                Some((_, Kind::Object { element, .. })) if is_bf16(&element) => {
+                    self.error(span, "elements of bf16 are converted where they are loaded: `x[i].to_f32()`")
+                }
                 Some(_) => self.error(span, "elements of 8 and 16 bits are cast where they are loaded: `x[i] as u32`"),
                 None => quote!(()),
             },
@@ -753,7 +769,7 @@ impl Body {
         }
     }
 
-    /// An element of 8 or 16 bits, loaded as a 32-bit value.
+    /// An element of 8 or 16 bits that is not an f16, loaded as a 32-bit value.
     fn loaded_wide(&mut self, expr: &Expr) -> Option<TokenStream> {
         let Expr::Index(index) = strip(expr) else { return None };
         let Some(Kind::Object { narrow: true, .. }) = self.place(expr) else { return None };
@@ -763,8 +779,14 @@ impl Body {
 
     /// Translates a value that is stored to an element of an object.
     fn stored(&mut self, expr: &Expr, object: &Kind) -> TokenStream {
-        if !matches!(object, Kind::Object { narrow: true, .. }) {
-            return self.value(expr);
+        let Kind::Object { narrow: true, element, .. } = object else { return self.value(expr) };
+        if is_bf16(element) {
+            return match strip(expr) {
+                Expr::Call(call) if is_from_f32(&call.func) && call.args.len() == 1 => self.value(&call.args[0]),
+                inner => self.loaded_wide(inner).unwrap_or_else(|| {
+                    self.error(expr.span(), "convert it where it is stored: `x[i] = bf16::from_f32(value)`")
+                }),
+            };
         }
         match strip(expr) {
             Expr::Lit(_) => self.value(expr),
@@ -802,6 +824,13 @@ impl Body {
             let arguments: Vec<_> = call.args.iter().map(|argument| self.value(argument)).collect();
             let method = Ident::new(method, span);
             return quote_spanned!(span => #object.#method(#at #(, #arguments)*));
+        }
+        if name == "to_f32"
+            && let Some(Kind::Object { narrow: true, element, .. }) = self.place(&call.receiver)
+            && is_bf16(&element)
+            && let Some(value) = self.loaded_wide(&call.receiver)
+        {
+            return value;
         }
         if name == "len"
             && let Some(object) = name_of(&call.receiver)

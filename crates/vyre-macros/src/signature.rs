@@ -41,9 +41,15 @@ impl Slice {
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        let narrow = matches!(&self.element, Type::Path(path) if ["u8", "i8", "u16", "i16"].iter().any(|ty| path.path.is_ident(ty)));
+        let narrow = matches!(&self.element, Type::Path(path) if ["u8", "i8", "u16", "i16"].iter().any(|ty| path.path.is_ident(ty)))
+            || is_bf16(&self.element);
         Kind::Object { element: Box::new(self.element.clone()), mutable: self.mutable, narrow, atomic: self.atomic }
     }
+}
+
+/// Returns true for the type `bf16`, which is only an element of slices.
+pub(crate) fn is_bf16(ty: &Type) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "bf16"))
 }
 
 /// The `T` of `Atomic<T>`.

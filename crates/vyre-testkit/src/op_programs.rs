@@ -265,7 +265,7 @@ fn retyped(declared: Element, accessed: Element) -> OpProgram {
     %there = add %i, 24
     store y[%there], %exchanged"
         ),
-        Element::I8 | Element::U8 | Element::I16 | Element::U16 | Element::F16 => String::new(),
+        Element::I8 | Element::U8 | Element::I16 | Element::U16 | Element::F16 | Element::BF16 => String::new(),
     };
     let parts = [("DECLARED", declared.name()), ("ACCESSED", accessed.name()), ("ATOMICS", &atomics)];
     let program = read(&filled(include_str!("retyped.txt"), &parts));

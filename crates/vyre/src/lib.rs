@@ -190,7 +190,7 @@ mod pipeline;
 pub use buffer::{Buffer, Element, Slice, SliceMut};
 pub use device::{Device, IntoGrid, Launch};
 pub use error::{Error, Finding};
-pub use half::f16;
+pub use half::{bf16, f16};
 pub use host::Atomic;
 pub use pipeline::{Pipeline, Recorder};
 pub use vyre_foundation::ir::SourceLoc;

@@ -3,7 +3,7 @@
 mod devices;
 
 use devices::on_devices;
-use vyre::{Atomic, Device, Error, Limits, Number, f16, kernel};
+use vyre::{Atomic, Device, Error, Limits, Number, bf16, f16, kernel};
 
 /// Runs a kernel with input and output of equal length on all devices, and compares with `host`.
 macro_rules! same {
@@ -243,6 +243,35 @@ fn math_of_f16() {
             Ok(_) => assert_eq!(y.download().unwrap(), expected),
             Err(error) => assert!(error.to_string().contains("f16"), "{error}"),
         }
+    });
+}
+
+/// Weights of bf16: loads are exact, stores round to nearest.
+#[kernel(workgroup = 64)]
+fn scaled_bf16(factor: f32, x: &[bf16], y: &mut [vyre::bf16], copy: &mut [bf16]) {
+    #[shared]
+    let tile: [bf16; 64];
+    let (i, l) = (global_index(), local_index());
+    tile[l] = x[i];
+    workgroup_barrier();
+    let neighbour = tile[(l + 1) % 64].to_f32();
+    if i < y.len() {
+        y[i] = bf16::from_f32(x[i].to_f32() * factor + neighbour);
+        copy[i] = x[i];
+    }
+}
+
+#[test]
+fn elements_of_bf16() {
+    let x: Vec<bf16> = (0..100).map(|i| bf16::from_f32(i as f32 * 0.37 - 18.0)).collect();
+    let at = |i: usize| x.get(i).map_or(0.0, |x| x.to_f32());
+    let next = |i: usize| if i % 64 == 63 { at(i - 63) } else { at(i + 1) };
+    let expected: Vec<bf16> = (0..100).map(|i| bf16::from_f32(at(i) * 1.7 + next(i))).collect();
+    on_devices(|device| {
+        let (mut y, mut copy) = (device.zeros(100).unwrap(), device.zeros(100).unwrap());
+        scaled_bf16(1.7, &device.upload(&x).unwrap(), &mut y, &mut copy).run(device, 100).unwrap();
+        assert_eq!(y.download().unwrap(), expected);
+        assert_eq!(copy.download().unwrap(), x);
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use half::f16;
+use half::{bf16, f16};
 
 use super::{Arg, AtomicNumber, Integer, Kernel, Val};
 use crate::ir::{Access, Element, Literal, MemId, MemOperand, Memory, Op, PerGroup, Scalar, Space, Span, Values, ops};
@@ -50,6 +50,7 @@ macro_rules! stored {
 stored! {
     i8 I8 as i32; u8 U8 as u32; i16 I16 as i32; u16 U16 as u32; i32 I32 as i32; u32 U32 as u32;
     f32 F32 as f32; i64 I64 as i64; u64 U64 as u64; f64 F64 as f64; f16 F16 as f16;
+    bf16 BF16 as f32;
 }
 
 /// Access mode of an object.

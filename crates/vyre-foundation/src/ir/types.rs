@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use half::f16;
+use half::{bf16, f16};
 
 /// Type of a value. All values are scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -148,11 +148,13 @@ pub enum Element {
     F64,
     /// IEEE binary16.
     F16,
+    /// bfloat16, loaded as f32: the upper half of its bits. A store rounds to nearest, ties to even.
+    BF16,
 }
 
 impl Element {
     /// Every element type.
-    pub const ALL: [Element; 11] = [
+    pub const ALL: [Element; 12] = [
         Element::I8,
         Element::U8,
         Element::I16,
@@ -164,6 +166,7 @@ impl Element {
         Element::U64,
         Element::F64,
         Element::F16,
+        Element::BF16,
     ];
 
     /// Name in the text format.
@@ -173,6 +176,7 @@ impl Element {
             Element::U8 => "u8",
             Element::I16 => "i16",
             Element::U16 => "u16",
+            Element::BF16 => "bf16",
             Element::I32 | Element::U32 | Element::F32 | Element::I64 | Element::U64 | Element::F64 | Element::F16 => {
                 self.value_type().name()
             }
@@ -188,7 +192,7 @@ impl Element {
     pub const fn size(self) -> usize {
         match self {
             Element::I8 | Element::U8 => 1,
-            Element::I16 | Element::U16 | Element::F16 => 2,
+            Element::I16 | Element::U16 | Element::F16 | Element::BF16 => 2,
             Element::I32 | Element::U32 | Element::F32 => 4,
             Element::I64 | Element::U64 | Element::F64 => 8,
         }
@@ -199,7 +203,7 @@ impl Element {
         match self {
             Element::I8 | Element::I16 | Element::I32 => Type::I32,
             Element::U8 | Element::U16 | Element::U32 => Type::U32,
-            Element::F32 => Type::F32,
+            Element::F32 | Element::BF16 => Type::F32,
             Element::I64 => Type::I64,
             Element::U64 => Type::U64,
             Element::F64 => Type::F64,
@@ -207,12 +211,17 @@ impl Element {
         }
     }
 
+    /// Returns true if elements have fewer bits than the values that are loaded from them, so that a store may change a value.
+    pub const fn is_narrow(self) -> bool {
+        8 * (self.size() as u32) < self.value_type().bits()
+    }
+
     /// Returns true if an element can represent a literal.
     pub fn holds(self, literal: Literal) -> bool {
         literal.ty == self.value_type() && self.truncate(literal) == literal
     }
 
-    /// Returns the value that a load gives after a store of `value`: the bits beyond the size of a narrow element are lost.
+    /// Returns the value that a load gives after a store of `value`: narrow integers lose their upper bits, and bf16 is rounded.
     pub fn truncate(self, value: Literal) -> Literal {
         let mut bytes = [0; 8];
         self.write(value.bits, &mut bytes);
@@ -227,6 +236,7 @@ impl Element {
         match self {
             Element::I8 => u64::from(raw as u8 as i8 as i32 as u32),
             Element::I16 => u64::from(raw as u16 as i16 as i32 as u32),
+            Element::BF16 => raw << 16,
             Element::U8
             | Element::U16
             | Element::I32
@@ -239,8 +249,12 @@ impl Element {
         }
     }
 
-    /// Writes the bits of a value as one little-endian element, truncated to its size.
+    /// Writes the bits of a value as one little-endian element: integers are truncated, and bf16 is rounded to nearest, ties to even.
     pub fn write(self, bits: u64, bytes: &mut [u8]) {
+        let bits = match self {
+            Element::BF16 => bf16::from_f32(f32::from_bits(bits as u32)).to_bits().into(),
+            _ => bits,
+        };
         bytes[..self.size()].copy_from_slice(&bits.to_le_bytes()[..self.size()]);
     }
 }

@@ -1,6 +1,7 @@
 //! Transformations outside the optimizer: legalization, launch fusion, and inlining of programs.
 
 mod atomic_loops;
+mod bf16_words;
 pub mod embed;
 mod expand_math;
 pub mod fuse;
@@ -8,6 +9,7 @@ mod lower_early_returns;
 mod private_words;
 
 pub use atomic_loops::{atomic_loops, integer_atomics};
+pub use bf16_words::bf16_words;
 pub use expand_math::expand_math;
 pub use private_words::private_words;
 

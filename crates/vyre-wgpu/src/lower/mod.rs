@@ -59,7 +59,7 @@ use vyre_foundation::ir::{
     Access, AccessTypes, Atomic, Axis, Constant, Def, Element, Inst, InstId, MemId, MemOperand, Op, PerGroup,
     PerInvocation, Program, Pure, Space, Terminator, Type, ValueId,
 };
-use vyre_foundation::transform::{atomic_loops, expand_math, integer_atomics, private_words};
+use vyre_foundation::transform::{atomic_loops, bf16_words, expand_math, integer_atomics, private_words};
 
 use build::{Builder, Expr, expr};
 use control::{Control, param, report};
@@ -165,7 +165,7 @@ impl Source {
     /// It accesses too much private memory as several types.
     pub(crate) fn of(program: &Validated<Program>) -> Result<Source, Error> {
         let program = expand_math(program, |op| program.is_fast() && arith::device_function(op).is_some());
-        let program = integer_atomics(&program);
+        let program = integer_atomics(&bf16_words(&program));
         let types = AccessTypes::of(&program);
         let is_mixed = |memory: MemId| types[memory].elements().nth(1).is_some();
         // Mixed objects are arrays of unsigned words.

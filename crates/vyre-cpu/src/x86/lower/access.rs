@@ -121,6 +121,7 @@ impl Lower<'_> {
             Element::U8 | Element::U16 | Element::U32 | Element::F16 => Element::U32,
             Element::F32 => Element::F32,
             Element::I64 | Element::U64 | Element::F64 => element,
+            Element::BF16 => unreachable!("legalized"),
         };
         let start = match self.tiles.position.number {
             // Every tile of the workgroup has its own private arrays.

@@ -197,6 +197,7 @@ impl Emit {
             }
             Element::I32 | Element::U32 => self.load_scalar(address, Width::Dword),
             Element::I64 | Element::U64 => self.load_scalar(address, Width::Qword),
+            Element::BF16 => unreachable!("legalized"),
         }
     }
 
@@ -212,6 +213,7 @@ impl Emit {
                 let upper = Address { displacement: address.displacement + self.bytes(), ..address };
                 smallvec![self.load(address), self.load(upper)]
             }
+            Element::BF16 => unreachable!("legalized"),
         }
     }
 
@@ -323,6 +325,7 @@ impl Emit {
             Element::I16 => extend(self, 16),
             Element::U16 | Element::F16 => keep(self, 0xffff),
             Element::I32 | Element::U32 | Element::F32 | Element::I64 | Element::U64 | Element::F64 => value,
+            Element::BF16 => unreachable!("legalized"),
         }
     }
 

@@ -31,7 +31,6 @@ impl Assembler {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use iced_x86::Code;
-    use vyre_foundation::transform::expand_math;
     use vyre_foundation::validate;
     use vyre_testkit::{Features, generate};
 
@@ -40,6 +39,7 @@ mod tests {
     use super::super::pages::Executable;
     use super::super::{Address, Base, BlockId, Class, Operand, Reg, Width};
     use super::*;
+    use crate::device::legal;
     use crate::x86::Level;
     use crate::x86::lower::lower;
     use crate::x86::plan::Plan;
@@ -206,7 +206,7 @@ mod tests {
         for seed in 0..150 {
             let program = generate(seed, &Features::default()).program;
             let program = validate::program(program).expect("generated programs are valid");
-            let program = expand_math(&program, |_| false);
+            let program = legal(&program);
             for level in [Level::Avx2, Level::Avx512] {
                 let lowered = lower(&Plan::of(&program, level));
                 for fast_above in [0, usize::MAX] {

@@ -5,7 +5,7 @@
 //! those that other invocations may have written.
 //!
 //! A store defines a value only if it is known to be in bounds, because an out-of-bounds store is dropped and the load
-//! returns 0, and only for elements as wide as their values, because a narrow store truncates. Redundant loads are
+//! returns 0, and only for elements as wide as their values, because a narrow store truncates or rounds. Redundant loads are
 //! eliminated at any index. Between barriers an invocation may be treated as if it ran alone: a racing load may return
 //! any value that was written, including its own. Atomic accesses are not forwarded.
 
@@ -74,7 +74,7 @@ impl Forward<'_> {
     fn store(&mut self, program: &Program, id: InstId, location: Location) {
         self.known.retain(|(known, _)| alias(*known, location) == Alias::No);
         let element = location.element;
-        if self.ranges.is_in_bounds(id) && element.size() as u32 * 8 == element.value_type().bits() {
+        if self.ranges.is_in_bounds(id) && !element.is_narrow() {
             for (position, &value) in program.inst(id).operands[1..].iter().enumerate() {
                 self.track(location.part(position as u32), value);
             }

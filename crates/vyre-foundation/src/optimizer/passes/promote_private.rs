@@ -7,7 +7,7 @@
 use crate::analysis::{Analyses, Effects, Location};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{
-    AccessTypes, BlockId, Control, Element, InstId, Literal, MemId, Op, Program, Renaming, Space, Terminator, ValueId,
+    AccessTypes, BlockId, Control, InstId, Literal, MemId, Op, Program, Renaming, Space, Terminator, ValueId,
 };
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
@@ -60,8 +60,8 @@ fn promotable(program: &Program) -> Vec<MemId> {
         let memory = program.memory(*object);
         let length = memory.length.unwrap_or(u32::MAX);
         let alike = types[*object] != AccessTypes::default() && types[*object].are_all(memory.element, false);
-        // A store to a narrow element truncates; a value does not.
-        let whole = !matches!(memory.element, Element::I8 | Element::U8 | Element::I16 | Element::U16);
+        // A store to a narrow element truncates or rounds; a value does not.
+        let whole = !memory.element.is_narrow();
         let fits = memory.space == Space::Private && known[*object] && alike && whole && length <= room;
         room -= if fits { length } else { 0 };
         fits

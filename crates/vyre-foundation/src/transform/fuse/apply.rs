@@ -279,14 +279,19 @@ impl Fusion<'_> {
 /// Limit of elements in a private array.
 const MAX_PRIVATE: i64 = 64;
 
-/// The 32-bit element type that holds a narrow element unpacked.
+/// The 32-bit element type that holds a narrow integer unpacked. Elements of bf16 stay, because their stores round.
 fn unpacked(element: Element) -> Element {
     match element {
         Element::I8 | Element::I16 => Element::I32,
         Element::U8 | Element::U16 => Element::U32,
-        Element::I32 | Element::U32 | Element::F32 | Element::I64 | Element::U64 | Element::F64 | Element::F16 => {
-            element
-        }
+        Element::I32
+        | Element::U32
+        | Element::F32
+        | Element::I64
+        | Element::U64
+        | Element::F64
+        | Element::F16
+        | Element::BF16 => element,
     }
 }
 
