@@ -8,7 +8,7 @@ use crate::devices;
 use crate::error::Error;
 use crate::job::{self, Statistics, shown};
 use crate::progress::Progress;
-use crate::reproducer::{Watched, watch};
+use crate::reproducer::{JobReproducer, watch};
 use crate::run::{device_names, failure};
 use crate::stdout::Stdout;
 
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let names = device_names(&args.device, None);
     names.iter().try_for_each(|name| registry.check_device(*name))?;
     let progress = Progress::new("measuring", u64::from(args.repeat) * names.len() as u64);
-    let watched = Watched { job: &job, registry: &registry, devices: &names, flags: String::new() };
+    let watched = JobReproducer { job: &job, registry: &registry, devices: &names, flags: String::new() };
     let measured = watch(
         || watched.reproducer(),
         || {
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
                     progress.step();
                 }
             }
-            Ok(prepared.iter().map(job::Ready::statistics).collect::<Vec<Statistics>>())
+            Ok(prepared.iter().map(job::CompiledJob::statistics).collect::<Vec<Statistics>>())
         },
     )?;
     drop(progress);

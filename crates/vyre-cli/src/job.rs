@@ -135,7 +135,7 @@ impl Job {
     }
 
     /// Compiles the job for the named device, or for the default device.
-    pub(crate) fn prepare(&self, registry: &Registry, device: Option<&str>) -> Result<Ready<'_>, Error> {
+    pub(crate) fn prepare(&self, registry: &Registry, device: Option<&str>) -> Result<CompiledJob<'_>, Error> {
         let program = matches!(self.work, Work::Kernel { .. }).then_some(&self.interface);
         let choice = registry.choose(device, program)?;
         let start = Instant::now();
@@ -164,12 +164,12 @@ impl Job {
                 Prepared::Pipeline(Box::new(compiled))
             }
         };
-        Ok(Ready { job: self, choice, prepared, compile, rounds: Vec::new() })
+        Ok(CompiledJob { job: self, choice, prepared, compile, rounds: Vec::new() })
     }
 }
 
 /// A job compiled for a device.
-pub(crate) struct Ready<'j> {
+pub(crate) struct CompiledJob<'j> {
     job: &'j Job,
     pub(crate) choice: Choice,
     pub(crate) prepared: Prepared,
@@ -199,7 +199,7 @@ struct Round {
 }
 
 /// Reports and results of a round.
-pub(crate) struct Done {
+pub(crate) struct RoundResult {
     /// Reports of the launches of each barrier group of a pipeline; one for a kernel.
     pub(crate) groups: Vec<Vec<Report>>,
     /// Contents of the writable objects.
@@ -211,7 +211,7 @@ fn is_overdue(report: &Report) -> bool {
     matches!(report.outcome, Outcome::DeadlinePassed { .. })
 }
 
-impl Done {
+impl RoundResult {
     pub(crate) fn reports(&self) -> impl Iterator<Item = &Report> {
         self.groups.iter().flatten()
     }
@@ -223,9 +223,9 @@ impl Done {
     }
 }
 
-impl Ready<'_> {
+impl CompiledJob<'_> {
     /// Runs the job once, from its inputs.
-    pub(crate) fn round(&mut self) -> Result<Done, Error> {
+    pub(crate) fn round(&mut self) -> Result<RoundResult, Error> {
         let Job { interface, inputs, limits, .. } = self.job;
         let (mut results, start) = (Inputs::default(), Instant::now());
         let (groups, upload, launched) = match &self.prepared {
@@ -267,7 +267,7 @@ impl Ready<'_> {
             device: groups.iter().flatten().map(|report| report.time).sum(),
             download: start.elapsed() - launched,
         });
-        Ok(Done { groups, results })
+        Ok(RoundResult { groups, results })
     }
 
     pub(crate) fn interface(&self) -> &Validated<Program> {

@@ -70,7 +70,7 @@ impl Reproducer<'_> {
 }
 
 /// A job and its devices, for a reproducer.
-pub(crate) struct Watched<'a> {
+pub(crate) struct JobReproducer<'a> {
     pub(crate) job: &'a Job,
     pub(crate) registry: &'a Registry,
     /// Device names as given.
@@ -138,14 +138,14 @@ pub(crate) fn watch<'a, R>(
     }
 }
 
-impl<'a> Watched<'a> {
+impl<'a> JobReproducer<'a> {
     /// Opens the devices again, because the default device is otherwise unknown if it failed to run the job.
     fn opened(&self) -> Vec<Choice> {
         self.devices.iter().filter_map(|name| self.registry.choose(*name, None).ok()).collect()
     }
 
     pub(crate) fn reproducer(&self) -> Reproducer<'a> {
-        let Watched { job, flags, .. } = self;
+        let JobReproducer { job, flags, .. } = self;
         let (program, opened) = (&job.interface, self.opened());
         let mut facts: Vec<String> = opened
             .iter()
@@ -253,7 +253,7 @@ mod tests {
     use clap::Parser;
     use vyre_driver::{Oracle, Registry};
 
-    use super::{Watched, watch};
+    use super::{JobReproducer, watch};
     use crate::error::Error;
     use crate::job::Input;
 
@@ -270,7 +270,8 @@ mod tests {
             Line::parse_from(["run", file, "--set=SCALE=7", "x=iota:4", "unused=zeros:4", "y=zeros:4", "--grid=3"]);
         let job = line.input.job().unwrap();
         let registry = Registry::default().with(Oracle::default());
-        let watched = Watched { job: &job, registry: &registry, devices: &[Some("reference")], flags: String::new() };
+        let watched =
+            JobReproducer { job: &job, registry: &registry, devices: &[Some("reference")], flags: String::new() };
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             watch(|| watched.reproducer(), || -> Result<(), Error> { panic!("on purpose") })
         }));

@@ -15,10 +15,10 @@ use vyre_foundation::run_line::assignment;
 
 use crate::compare::{Expected, Tolerance};
 use crate::error::Error;
-use crate::job::{self, Done, Job, Prepared, Ready, shown};
+use crate::job::{self, CompiledJob, Job, Prepared, RoundResult, shown};
 use crate::outputs::{Outputs, results};
 use crate::progress::Progress;
-use crate::reproducer::{Watched, absolute, quoted, watch};
+use crate::reproducer::{JobReproducer, absolute, quoted, watch};
 use crate::source::Source;
 use crate::stdout::Stdout;
 use crate::{devices, pipeline};
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     }
     let outputs = Outputs::plan(&args.out, &job.interface, &job.inputs, job.launched())?;
     let expected = Expected::read(&args.expect, &job.interface)?;
-    let watched = Watched { job: &job, registry: &registry, devices: &devices, flags: args.flags() };
+    let watched = JobReproducer { job: &job, registry: &registry, devices: &devices, flags: args.flags() };
     watch(|| watched.reproducer(), || execute(args, &job, &registry, &devices, &outputs, &expected, stdout))
 }
 
@@ -226,7 +226,11 @@ pub(crate) fn device_names<'a>(several: &'a [String], one: Option<&'a str>) -> V
 }
 
 /// Compares outcome, trace and results of a device with those of the first.
-fn disagreement(first: &(Ready<'_>, Done), other: &(Ready<'_>, Done), tolerance: Tolerance) -> Option<Error> {
+fn disagreement(
+    first: &(CompiledJob<'_>, RoundResult),
+    other: &(CompiledJob<'_>, RoundResult),
+    tolerance: Tolerance,
+) -> Option<Error> {
     let (device, than) = (other.0.choice.name, first.0.choice.name);
     let (ours, theirs) = (first.1.reports(), other.1.reports());
     let sizes = [first, other].map(|(ready, _)| ready.choice.device.capabilities().subgroup_size.unwrap_or(0));
@@ -296,7 +300,7 @@ fn result(memory: &Memory, inputs: &Inputs, outputs: &Outputs<'_>) -> Value {
 }
 
 /// JSON object of a run.
-fn object(job: &Job, ready: &Ready<'_>, done: &Done, printed: &[&Memory]) -> Value {
+fn object(job: &Job, ready: &CompiledJob<'_>, done: &RoundResult, printed: &[&Memory]) -> Value {
     let mut object = match &ready.prepared {
         Prepared::Kernel { groups, .. } => json!({
             "program": job.interface.name(),

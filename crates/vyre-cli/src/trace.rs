@@ -60,7 +60,7 @@ pub(crate) fn events() -> Vec<Value> {
     let workers: BTreeSet<usize> = log.done.iter().filter(|done| done.pid == WORKERS).map(|done| done.track).collect();
     events.extend(workers.iter().map(|worker| name("thread_name", WORKERS, *worker, &format!("worker {worker}"))));
     events.extend(log.done.iter().map(|done| {
-        let Done { pid, track, .. } = done;
+        let CompletedEvent { pid, track, .. } = done;
         let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
         json!({
             "ph": "X", "name": done.name, "pid": pid, "tid": track,
@@ -83,16 +83,16 @@ struct Recorder {
 #[derive(Default)]
 struct Log {
     /// Open spans by number, with the time of entry.
-    open: BTreeMap<u64, (Done, Option<Instant>)>,
+    open: BTreeMap<u64, (CompletedEvent, Option<Instant>)>,
     spans: u64,
-    done: Vec<Done>,
+    done: Vec<CompletedEvent>,
     dropped: u64,
     /// Thread names by track.
     threads: Vec<String>,
 }
 
 /// A completed event.
-struct Done {
+struct CompletedEvent {
     name: String,
     pid: u32,
     track: usize,
@@ -102,7 +102,7 @@ struct Done {
 }
 
 impl Log {
-    fn push(&mut self, done: Done) {
+    fn push(&mut self, done: CompletedEvent) {
         if self.done.len() < MOST_EVENTS {
             self.done.push(done);
         } else {
@@ -113,7 +113,7 @@ impl Log {
     /// Makes the events of each worker disjoint. Events with known durations but unknown ends are recorded as ending when reported; their
     /// starts are moved back to before the next event.
     fn separate(&mut self) {
-        let mut work: Vec<&mut Done> = self.done.iter_mut().filter(|done| done.pid == WORKERS).collect();
+        let mut work: Vec<&mut CompletedEvent> = self.done.iter_mut().filter(|done| done.pid == WORKERS).collect();
         work.sort_by_key(|done| (done.track, std::cmp::Reverse(done.from + done.time)));
         for pair in 1..work.len() {
             let (later, earlier) = work.split_at_mut(pair);
@@ -158,7 +158,7 @@ impl Subscriber for &'static Recorder {
         log.spans += 1;
         let number = log.spans;
         let (from, time) = (Duration::ZERO, Duration::ZERO);
-        log.open.insert(number, (Done { name, pid: HOST, track: 0, from, time, fields: fields.all }, None));
+        log.open.insert(number, (CompletedEvent { name, pid: HOST, track: 0, from, time, fields: fields.all }, None));
         Id::from_u64(number)
     }
 
@@ -185,7 +185,7 @@ impl Subscriber for &'static Recorder {
         let name = fields.about.unwrap_or_default();
         fields.all.remove("op");
         let from = self.started.elapsed().saturating_sub(ago);
-        self.lock().push(Done { name, pid: WORKERS, track, from, time, fields: fields.all });
+        self.lock().push(CompletedEvent { name, pid: WORKERS, track, from, time, fields: fields.all });
     }
 
     fn enter(&self, span: &Id) {
