@@ -674,10 +674,15 @@ impl Body {
             Expr::Closure(_) => {
                 self.error(span, "closures are not supported in kernels: write a function with `#[kernel(inline)]`")
             }
+            // The error of the range says how to access a part of a slice.
+            Expr::Reference(reference) if is_slicing(&reference.expr) => self.value(&reference.expr),
             Expr::Reference(_) => self.error(span, "references to values are not supported in kernels: remove the `&`"),
             Expr::Struct(_) => self.error(span, "store the struct directly: `x[i] = Name { a, b };`"),
             Expr::Tuple(_) => self.error(span, "this expression has no value"),
-            Expr::Range(_) => self.error(span, "ranges are only supported in `for i in a..b`"),
+            Expr::Range(_) => {
+                let part = "for a part of a slice, add the offset to the index: `x[start + i]`";
+                self.error(span, format!("ranges are only supported in `for i in a..b`; {part}"))
+            }
             Expr::Try(_) => self.error(span, "`?` is not supported in kernels: `trap(code)` makes the launch fail"),
             Expr::Let(_) => self.error(span, "`let` conditions are not supported in kernels: use a comparison"),
             Expr::Assign(_) => self.error(span, "an assignment has no value: write it as a statement"),
@@ -802,7 +807,13 @@ impl Body {
             }
             inner => match self.loaded_wide(inner) {
                 Some(value) => value,
-                None => self.error(expr.span(), "cast it where it is stored, such as `x[i] = value as u8`"),
+                None => {
+                    let element = element.to_token_stream();
+                    let help = format!(
+                        "values are cast where they are stored in elements of 8 and 16 bits: `x[i] = value as {element}`"
+                    );
+                    self.error(expr.span(), help)
+                }
             },
         }
     }
@@ -955,6 +966,11 @@ pub(crate) fn strip(expr: &Expr) -> &Expr {
         Expr::Group(inner) => strip(&inner.expr),
         expr => expr,
     }
+}
+
+/// Returns true for `x[a..b]`.
+fn is_slicing(expr: &Expr) -> bool {
+    matches!(strip(expr), Expr::Index(index) if matches!(*index.index, Expr::Range(_)))
 }
 
 pub(crate) fn name_of(expr: &Expr) -> Option<&Ident> {

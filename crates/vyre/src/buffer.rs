@@ -12,8 +12,8 @@ use crate::pipeline::Transient;
 /// Element type of buffers: a number, or a struct with `#[derive(vyre::Record)]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of a buffer",
-    label = "neither a number nor a record",
-    note = "elements are numbers, or `#[repr(C)]` structs of numbers that derive `Clone, Copy, bytemuck::Pod, bytemuck::Zeroable, vyre::Record`"
+    label = "not an element type",
+    note = "elements are numbers of a fixed size (use `u32` for `usize`, `u8` for `bool`), or `#[repr(C)]` structs of them that derive `Clone, Copy, bytemuck::Pod, bytemuck::Zeroable, vyre::Record`"
 )]
 pub trait Element: Stored + bytemuck::Pod {}
 impl<T: Stored + bytemuck::Pod> Element for T {}

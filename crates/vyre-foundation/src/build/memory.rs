@@ -18,8 +18,8 @@ pub struct Object<'k, E, A> {
 /// Element type of an object: a scalar or a record, which is a struct of scalars.
 #[diagnostic::on_unimplemented(
     message = "slices of `{Self}` are not supported in kernels",
-    label = "neither a number nor a record",
-    note = "element types are numbers, and structs of numbers with `#[derive(vyre::Record)]`"
+    label = "not an element type",
+    note = "element types are numbers of a fixed size (use `u32` for `usize`, `u8` for `bool`), and structs of them with `#[derive(vyre::Record)]`"
 )]
 pub trait Stored: Copy {
     /// Scalar element type of the object.
