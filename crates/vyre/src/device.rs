@@ -158,6 +158,11 @@ pub(crate) fn registry() -> Registry {
 
 /// Conversion into a [`Grid`]: `n`, `[x, y]` or `[x, y, z]` invocations, rounded up to whole workgroups (so kernels check their index
 /// against the length), or a grid.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a grid",
+    label = "not a number of invocations",
+    note = "a grid is a `usize`, `[usize; 2]` or `[usize; 3]` of invocations: cast the number, `n as usize`"
+)]
 pub trait IntoGrid {
     /// Returns the grid.
     ///
