@@ -248,7 +248,7 @@ fn math_of_f16() {
 
 /// Weights of bf16: loads are exact, stores round to nearest.
 #[kernel(workgroup = 64)]
-fn scaled_bf16(factor: f32, x: &[bf16], y: &mut [vyre::bf16], copy: &mut [bf16]) {
+fn scaled_bf16(factor: f32, x: &[bf16], y: &mut [bf16], copy: &mut [bf16]) {
     #[shared]
     let tile: [bf16; 64];
     let (i, l) = (global_index(), local_index());
