@@ -615,7 +615,7 @@ fn declaration_errors_name_the_call() {
         here!(line, k.workgroup::<f32>("b", 16320));
     });
     check_mistake("a launch of [0, 1, 1] invocations is empty or has 2^32 or more", |k, line| {
-        here!(line, k.launch([0, 1, 1]))
+        here!(line, k.launch([0, 1, 1]));
     });
     let (line, error) = (line!(), kernel("p", [4096, 1, 1], |_| ()).unwrap_err());
     assert!(matches!(error, Error::Build { location, .. } if location.line() == line), "{error}");

@@ -148,7 +148,7 @@ fn single_f64(seed: u64) -> f64 {
         4 => signed(fraction),
         5 => signed(1.0 + (fraction - 0.5) * power(-((second >> 8) as i64 % 52))),
         6 => {
-            let multiple = (first >> (second >> 8) % 64) as f64 * std::f64::consts::FRAC_PI_2;
+            let multiple = (first >> ((second >> 8) % 64)) as f64 * std::f64::consts::FRAC_PI_2;
             signed(f64::from_bits((multiple.to_bits() + (second >> 16) % 5).saturating_sub(2)))
         }
         _ => f64::from_bits((first & !(0x7ff << 52)) >> ((second >> 8) % 52)),

@@ -387,7 +387,7 @@ impl<'p> Sequence<'p> {
         });
         let fusable: Vec<fuse::Stage<'_>> = fusable.collect();
         let trips = fusable.iter().map(fuse::Stage::max_trips).collect();
-        Sequence { trips, fusable, pipeline, stages, steps, buffers, spans }
+        Sequence { pipeline, stages, steps, buffers, fusable, spans, trips }
     }
 
     /// Returns an upper bound of the loop trips of all invocations of a stage.

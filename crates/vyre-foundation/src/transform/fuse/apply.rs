@@ -9,7 +9,7 @@ use crate::analysis::AffineForm;
 use crate::ir::clone::{Cloner, Map};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{
-    Access, Axis, Barrier, BlockId, BufferId, Control, Def, Element, InstId, MemId, Memory, Op, PerGroup,
+    Access, Axis, Barrier, BlockId, BufferId, Control, Def, Element, InstId, Literal, MemId, Memory, Op, PerGroup,
     PerInvocation, Program, Pure, ResultTypes, Space, Span, Terminator, Type, ValueId, total_invocations,
 };
 use crate::optimizer::fold_oob_accesses;
@@ -361,7 +361,7 @@ impl Embedding<'_> {
             Def::Result(inst, _) => cloner.target.inst(inst).op == PerInvocation::GlobalIndex,
             Def::Param(..) | Def::Literal(_) | Def::Constant(_) => false,
         };
-        let bound = cloner.target.known(bound).and_then(|bound| bound.value::<u32>());
+        let bound = cloner.target.known(bound).and_then(Literal::value::<u32>);
         is_index && bound.is_some_and(|bound| bound >= end)
     }
 
