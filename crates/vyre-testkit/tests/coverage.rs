@@ -5,7 +5,7 @@ use vyre_testkit::{Coverage, Features, generate};
 #[test]
 fn generator_covers_every_cell() {
     let mut coverage = Coverage::default();
-    for seed in 0..20_000 {
+    for seed in 0..40_000 {
         coverage.record(&generate(seed, &Features::default()).program);
     }
     println!("{coverage}");
