@@ -1,5 +1,5 @@
 //! Execution of more than one dispatch: [pipelines](pipeline), [megakernels](megakernel) for queues of small work items, and
-//! [graph](graph) algorithms on a [frontier](frontier) engine.
+//! [graph] algorithms on a [frontier] engine.
 //!
 //! The runtime depends on no backend. It plans with the [planners](vyre_driver::plan) of the driver and runs on any device.
 //!

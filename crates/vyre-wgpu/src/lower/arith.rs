@@ -85,11 +85,17 @@ impl Builder {
         }
     }
 
-    /// Makes the result of a float operation opaque to the driver's optimizer.
+    /// Makes the result of a float operation opaque to the driver's optimizer. The zero is added: where the result is the first operand of
+    /// the next operation, an exclusive or with the same zero would cancel.
     pub(super) fn opaque_result(&mut self, ty: Type, value: Expr) -> Expr {
-        match self.opaque_zeros {
-            Some([_, opaque_zero]) => self.opaque(ty, value, opaque_zero),
-            None => value,
+        let Some([_, opaque_zero]) = self.opaque_zeros else { return value };
+        match ty {
+            Type::F16 => self.opaque(ty, value, opaque_zero),
+            Type::F64 => {
+                let bits = expr!(self, add(bitcast(value, [Type::U64]), resize(opaque_zero, [Type::U64])));
+                self.bitcast(bits, ty)
+            }
+            _ => expr!(self, bitcast(add(bitcast(value, [Type::U32]), opaque_zero), ty)),
         }
     }
 
@@ -102,8 +108,8 @@ impl Builder {
         self.of_unsigned(ty, bits)
     }
 
-    /// Optimization barrier: the identity, by an exclusive or with a zero that is loaded at run time. Against reassociation: Mesa folds `(a + b) - a` to `b` and `a - a` to 0, unless
-    /// SPIR-V decorates each operation, which naga cannot express.
+    /// Optimization barrier: the identity, by an exclusive or with a zero that is loaded at run time. Against reassociation: Mesa folds
+    /// `(a + b) - a` to `b` and `a - a` to 0, unless SPIR-V decorates each operation, which naga cannot express.
     pub(super) fn opaque(&mut self, ty: Type, value: Expr, opaque_zero: Expr) -> Expr {
         match ty {
             Type::F64 | Type::U64 | Type::I64 => {
