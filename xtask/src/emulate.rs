@@ -26,8 +26,8 @@ const KERNEL: &str = "linux-image-cloud-amd64";
 /// Machines and their tests. The operations take as long as the rest.
 const MACHINES: [(&str, &str); 2] = [("operations", "avx512::operations"), ("rest", "avx512:: --skip operations")];
 
-/// Workarounds: the emulated processor reports too high a clock rate, and a register state layout that the kernel
-/// rejects.
+/// Options of the Linux kernel. `clocksource` and `clearcpuid` are workarounds: the emulated processor reports too high a
+/// clock rate, and a register state layout (XSAVE) that the kernel rejects.
 const KERNEL_OPTIONS: &str =
     "console=ttyS0 quiet loglevel=1 clocksource=acpi_pm clearcpuid=xsavec,xsaves,pku mitigations=off nosmp nokaslr";
 

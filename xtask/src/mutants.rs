@@ -82,7 +82,7 @@ fn programs(package: &str) -> &'static str {
     if package == GPU_CRATE { "100" } else { "1000" }
 }
 
-/// Folder of the copy, its logs and caches.
+/// Folder of the source copy with the mutants, its logs and build caches.
 fn folder() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| target_dir().join("mutants"));
     &FOLDER

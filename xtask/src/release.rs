@@ -6,7 +6,7 @@ use crate::{root, tidy};
 /// Version of the workspace, which is also that of this crate.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Checks everything required for a release, and prints the commands that publish it. Returns true if everything holds.
+/// Checks packages, tidiness and changelog for a release, and prints the commands that publish it. Returns true if all checks pass.
 pub(crate) fn run() -> bool {
     println!("=== package ===");
     let packaged = package(true);

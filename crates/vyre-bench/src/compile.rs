@@ -53,7 +53,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     Ok(())
 }
 
-/// A line for each pass: its time against a quarter of the total.
+/// Prints a line for each pass: its time, with a quarter of the time of all passes as the baseline.
 fn shares<'a>(report: &Report, line: &impl Fn(&'a str) -> Line<'a>, run: &optimizer::Report) {
     let total: u64 = run.metrics.iter().map(|metric| metric.runtime_ns).sum();
     for pass in Registry::standard().schedule_all() {

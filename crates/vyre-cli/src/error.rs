@@ -17,7 +17,7 @@ use crate::config::BadValue;
 use crate::source::{Location, Source};
 use crate::{devices, terminal};
 
-/// Code and exit code of failed allocations that abort the process.
+/// Error code and exit code of the process when an allocation failure aborts it.
 pub(crate) const OUT_OF_MEMORY: (&str, u8) = ("C047", 2);
 
 error_table! {
@@ -254,7 +254,7 @@ error_table! {
 /// Help of errors in settings.
 const SETTINGS: &str = "`vyre config` lists the settings with their meaning and origin";
 
-/// Subjects that a flag applies to.
+/// Commands or inputs that a flag applies to, as worded in the message of C032.
 fn scope(flag: &str) -> &'static str {
     match flag {
         "--budget" => "pipelines",

@@ -64,7 +64,7 @@ impl Unfinished {
         Ok((Unfinished(path), created))
     }
 
-    /// Keeps the file.
+    /// Cancels the removal and returns the path.
     pub(crate) fn keep(mut self) -> PathBuf {
         let mut unfinished = unfinished();
         let path = std::mem::take(&mut self.0);

@@ -218,7 +218,7 @@ impl Target {
         Unfinished::create(|| create_unique(folder, prefix, &suffix, |path| File::create_new(path)))
     }
 
-    /// Writes a temporary file, or writes in place if the target is special.
+    /// Writes a temporary file, which it returns. A special target (not a regular file, or an open descriptor) is written in place.
     fn fill(&self, write: impl FnOnce(&File) -> io::Result<()>) -> Result<Option<Unfinished>, Error> {
         let filled = || {
             if self.special {

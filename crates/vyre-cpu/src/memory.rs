@@ -75,7 +75,7 @@ impl Block {
         Block { start, size, copying: Mutex::new(()), in_place: true }
     }
 
-    /// Marks the block as one whose dispatches access copies.
+    /// Marks the block as one that dispatches access through [guarded](Guard) copies, which disables `peek` and `poke`.
     pub(crate) fn copied_by_dispatches(self) -> Block {
         let mut block = self;
         block.in_place = false;

@@ -35,8 +35,8 @@ pub struct Capabilities {
     pub max_buffer_bytes: u64,
     /// Total memory, if known.
     pub memory_bytes: Option<u64>,
-    /// Maximum number of loop trips of an invocation, over all its loops, regardless of launch limits: beyond, the device would
-    /// silently end loops, or hang. The backend counts trips, and runs out of fuel before that.
+    /// Maximum number of loop trips of an invocation, summed over all its loops and independent of launch limits. Past it, the device
+    /// would silently end loops or hang; the backend counts trips, and reports that the fuel is used up before.
     pub max_loop_trips: Option<u64>,
     /// Number of threads that execute workgroups, on a processor.
     pub threads: Option<u32>,

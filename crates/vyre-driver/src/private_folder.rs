@@ -141,7 +141,7 @@ pub enum Distrust {
     Replaceable {
         /// Parent folder.
         parent: PathBuf,
-        /// Its mode.
+        /// Mode of the parent folder.
         mode: u32,
     },
 }

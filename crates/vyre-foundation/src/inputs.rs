@@ -95,7 +95,7 @@ impl Inputs {
         launch::bind(program, self.arguments(), |_, slice| Ok(*slice))
     }
 
-    /// Keeps the arguments for which a program has objects.
+    /// Returns the arguments whose names are memory objects of `program`.
     #[must_use]
     pub fn only(&self, program: &Program) -> Inputs {
         let known = |name: &str| program.memory_named(name).is_some();

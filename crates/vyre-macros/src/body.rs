@@ -106,7 +106,7 @@ const METHODS: &[&str] = &[
     "unpack_unorm16", "unpack_unorm8",
 ];
 
-/// Methods of numbers with another name in the builder. Operators wrap; their traits are in scope.
+/// Builder names of Rust methods, where they differ. `wrapping_add` is `add`: operators of the builder wrap, and `Add` is in scope.
 #[rustfmt::skip]
 const RENAMED: &[(&str, &str)] = &[
     ("ln", "log"), ("mul_add", "fma"), ("powf", "pow"), ("round_ties_even", "round"), ("wrapping_add", "add"),
@@ -478,7 +478,7 @@ impl Body {
         }
     }
 
-    /// The object that an expression is an element of.
+    /// Returns the kind of `x` for an expression `x[i]`.
     fn place(&self, expr: &Expr) -> Option<Kind> {
         let Expr::Index(index) = strip(expr) else { return None };
         name_of(&index.expr).and_then(|name| self.kind(name)).cloned()

@@ -49,7 +49,7 @@ pub fn record(item: TokenStream) -> TokenStream {
     syn::parse(item).and_then(|item| record::derive(&item)).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Arguments of the attribute.
+/// Arguments of `#[kernel(…)]`.
 #[derive(Default)]
 struct Options {
     workgroup: Option<[u32; 3]>,

@@ -77,7 +77,7 @@ pub(crate) fn field(expr: &Expr) -> Option<(&ExprIndex, &Member, Option<&Expr>)>
     }
 }
 
-/// The `build::Field` of a member.
+/// Returns the expression that constructs the `build::Field` of a struct member.
 fn named(record: &impl ToTokens, member: &Member) -> TokenStream {
     quote_spanned! { member.span() =>
         ::vyre::build::Field::new(::core::mem::offset_of!(#record, #member), |__record: &#record| __record.#member)
@@ -85,7 +85,7 @@ fn named(record: &impl ToTokens, member: &Member) -> TokenStream {
 }
 
 impl Body {
-    /// The `build::FieldRef` of [a field](field), with the slice.
+    /// Translates [a field access](field) to a `build::FieldRef`; returns the name and kind of the slice and the expression.
     pub(crate) fn field(&mut self, expr: &Expr) -> Option<(Ident, Kind, TokenStream)> {
         let (record, member, at) = field(expr)?;
         let (name, kind) = self.object_of(&record.expr)?;
@@ -95,7 +95,7 @@ impl Body {
         Some((name.clone(), kind, quote_spanned!(expr.span() => #name.field(#index, #member) #at)))
     }
 
-    /// `let Name { a, b } = x[i];`, with the fewest possible accesses; with `..`, one access for each named field.
+    /// Translates `let Name { a, b } = x[i];` to `load_record`, with the fewest possible accesses; with `..`, to a load per named field.
     pub(crate) fn take_record(&mut self, pattern: &PatStruct, from: &Expr) -> TokenStream {
         let Expr::Index(index) = strip(from) else {
             return self.error(from.span(), "destructure an element of a slice: `let Name { a, b } = x[i];`");
@@ -117,7 +117,7 @@ impl Body {
         quote_spanned!(span => let __at = #at; #loaded #(#fields)*)
     }
 
-    /// `x[i] = Name { a, b };`, with the fewest possible accesses.
+    /// Translates `x[i] = Name { a, b };` to `store_record`, which makes the fewest possible accesses.
     pub(crate) fn put_record(&mut self, assign: &ExprAssign) -> TokenStream {
         let (Expr::Index(index), Expr::Struct(record)) = (strip(&assign.left), strip(&assign.right)) else {
             return self.error(assign.span(), "store a struct to an element of a slice: `x[i] = Name { a, b };`");

@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::ItemFn;
 
-/// An `Option` of a function's source text with its file and first line; `None` if rustc does not have the text.
+/// Returns an expression of type `Option<explain::Source>` for a function; `None` if rustc does not have its source text.
 pub(crate) fn of(function: &ItemFn) -> TokenStream {
     let ItemFn { vis, sig, block, .. } = function;
     match text(quote!(#vis #sig #block)) {

@@ -52,7 +52,7 @@ pub fn run(
 }
 
 /// Executes a program as [`run`] does, and reports behaviour that is well-defined but almost always a bug: data races,
-/// out-of-bounds accesses, reads of uninitialized workgroup and private memory, and values of inactive lanes.
+/// out-of-bounds accesses, reads of uninitialized workgroup and private memory, and subgroup reads of lanes that are absent or ended.
 ///
 /// # Errors
 /// As for [`run`].

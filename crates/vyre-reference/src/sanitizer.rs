@@ -60,7 +60,7 @@ impl Compatible {
         }
     }
 
-    /// A stored access that is not ordered before the next one.
+    /// Returns a recorded access that does not happen before `next`.
     fn unordered(&self, next: &Access) -> Option<Access> {
         let mut known = self.groups.into_iter().chain(self.recent).flatten();
         known.find(|earlier| !earlier.is_ordered_before(next))
@@ -141,9 +141,9 @@ struct Finding {
 /// Shadow memory and findings.
 pub(crate) struct Sanitizer<'p> {
     program: &'p Program,
-    /// Bytes of a granule of each object.
+    /// Granule size of each object, in bytes.
     granules: SecondaryMap<MemId, u64>,
-    /// Granules of objects that several invocations share.
+    /// Shadow cells, by granule, of objects that several invocations share.
     cells: SecondaryMap<MemId, FxHashMap<u64, Cell>>,
     /// Initialized granules of workgroup and private arrays of the current workgroup; by lane for private ones.
     initialized: FxHashSet<(MemId, usize, u64)>,
@@ -158,7 +158,7 @@ pub(crate) struct Sanitizer<'p> {
 #[derive(Clone, Copy)]
 pub(crate) enum Action {
     Read,
-    /// Write of these bits.
+    /// Write, with the bits of the stored value.
     Write(u64),
 }
 

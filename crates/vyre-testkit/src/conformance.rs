@@ -370,7 +370,7 @@ pub fn endless_programs(subject: &Subject<'_>) {
     }
 }
 
-/// Loops with more trips than some drivers silently allow.
+/// Checks a loop of 200 000 trips; some drivers silently end loops earlier.
 pub fn long_loops(subject: &Subject<'_>) {
     let device = open(subject);
     compare(

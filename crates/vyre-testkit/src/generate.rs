@@ -822,7 +822,7 @@ impl Generator<'_> {
         self.give(&results, Scope::Invocation, agreement);
     }
 
-    /// Loads from anywhere in an object that no invocation writes meanwhile.
+    /// Emits a load at an arbitrary index, from an object that no invocation can write at the same time (no data race).
     fn load_any(&mut self, block: BlockId, memory: MemId, most: u32, agreement: Agreement) {
         let at = self.operand(memory, None);
         self.load_as(block, at, most, agreement);
@@ -975,7 +975,8 @@ impl Generator<'_> {
         self.push(block, Barrier::Workgroup, &[], &[]);
     }
 
-    /// Reads storage between two barriers, after the workgroup has written it.
+    /// Emits a load of an element that any invocation of the workgroup may have written, between two storage barriers: the
+    /// first orders it after these writes (RAW), the second before later ones (WAR).
     fn exchange_in_storage(&mut self, block: BlockId) {
         let readable = |own: &&Own| self.program.memory(own.memory).readable();
         let own: Vec<Own> = self.objects.own.iter().filter(readable).copied().collect();

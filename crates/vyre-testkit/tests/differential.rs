@@ -1,4 +1,4 @@
-//! Wrong devices are detected.
+//! Differential campaigns: a device with wrong results is detected, and a correct one passes.
 
 use vyre_driver::{Device, Null};
 use vyre_testkit::{differential, files, oracle};

@@ -538,7 +538,7 @@ struct Launched {
     ranges: Option<Arc<Ranges>>,
     /// It was seen unfinished after its deadline.
     is_late: bool,
-    /// The deadline, not the fuel, limits the loop trips.
+    /// The fuel in use derives from the deadline, at 1 trip/ns, so running out of it is reported as a passed deadline.
     in_time: bool,
 }
 

@@ -231,7 +231,7 @@ pub(crate) enum Shape {
     Computed(wgpu::Buffer),
 }
 
-/// Largest write that goes through the buffer of the flight.
+/// Maximum bytes of a write that is recorded in the flight's buffer; a larger one has a staging buffer of its own.
 pub(crate) const SMALL: usize = 16 << 10;
 
 /// A kernel's part of the reports of a flight.
@@ -308,7 +308,7 @@ impl Stream {
         }
     }
 
-    /// Runs wgpu calls in error scopes. `requested`: bytes of memory for an out-of-memory error.
+    /// Runs wgpu calls in error scopes. An out-of-memory error reports `requested` bytes.
     pub(crate) fn attempt<T>(&self, requested: u64, run: impl FnOnce() -> T) -> Result<T, Error> {
         checked(&self.device, run).map_err(|error| {
             // A lost device refuses all calls, and reports its loss when polled.

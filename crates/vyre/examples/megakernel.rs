@@ -10,7 +10,7 @@ fn scale(input: &[u32], output: &mut [u32], param: u32) {
     output[i] = input[i] * param;
 }
 
-/// An op with three handles: `param` is one too.
+/// An op on three buffers: `param` is the handle of a buffer, not a scalar as in `scale`.
 #[kernel(workgroup = 64)]
 fn sum(input: &[u32], output: &mut [u32], param: &[u32]) {
     let i = global_index();

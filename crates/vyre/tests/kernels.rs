@@ -306,7 +306,7 @@ fn math() {
     });
 }
 
-/// Methods of operations that Rust lacks.
+/// Methods that `vyre::host` adds to numbers: dot products of packed bytes, bytewise operations, packing and unpacking.
 #[kernel(workgroup = 64)]
 fn packed_words(x: &[u32], y: &mut [u32]) {
     let i = global_index();

@@ -206,7 +206,8 @@ pub(crate) fn components(graph: &Graph) -> Vec<u32> {
     plain(labels)
 }
 
-/// Shortest distances from a node. Each thread has its own bins; the current one is shared.
+/// Shortest distances from a node by delta-stepping. Each thread has its own bins of reached nodes; the threads share the
+/// nodes of the current bin, the frontier.
 pub(crate) fn sssp(graph: &Graph, source: u32, delta: u32) -> Vec<u32> {
     let distances = atomics(graph.nodes() as usize, |_| UNREACHED);
     distances[source as usize].store(0, Relaxed);

@@ -60,7 +60,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Real parts of the columns and imaginary parts of the rows.
+    /// Complex coordinates of the pixel centers: the real part of each column, and the imaginary part of each row.
     fn points(&self) -> (Vec<f32>, Vec<f32>) {
         let at = |pixel: usize, center: f32| ((pixel as f32 + 0.5) / self.side as f32 - 0.5).mul_add(self.span, center);
         let axis = |center: f32| (0..self.side).map(|pixel| at(pixel, center)).collect();
@@ -92,7 +92,7 @@ mod tests {
         words(count).into_iter().map(|word| (word >> 8) as f32 / (1 << 24) as f32).collect()
     }
 
-    /// Less than a vector, several parts, and a remainder.
+    /// Lengths: shorter than a vector, a multiple of the elements of a task, and one with a remainder.
     const COUNTS: [usize; 3] = [5, 1 << 16, (1 << 16) + 77];
 
     #[test]

@@ -70,7 +70,7 @@ pub(crate) fn spirv(source: &str, entry: &str) -> Vec<u32> {
 }
 
 impl Raw {
-    /// Opens the first adapter with all its features.
+    /// Opens the first adapter, with its highest limits and without optional features.
     pub(crate) fn open() -> Raw {
         let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
             backends: wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12,

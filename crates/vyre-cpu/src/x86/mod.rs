@@ -406,7 +406,7 @@ mod tests {
     use super::*;
     use crate::process::Process;
 
-    /// The runtime computes the remainder of 64-bit integers; workgroup 3 waits for workgroup 2.
+    /// Calls a service (the 64-bit remainder). Workgroup `g` spins until `g` workgroups are done, so a panic of one leaves others waiting.
     const REMAINDERS: &str = "program remainders workgroup(8) {
     read_write x: [u64]
     read_write atomic turn: [u32; 1]

@@ -22,11 +22,11 @@ const FUSED_SCRATCH: u64 = 4;
 pub struct MemoryPlan {
     /// Groups, each within the budget.
     pub barriers: barrier::Plan,
-    /// Largest sum of frontiers of a group.
+    /// Largest total size of the frontiers in one group.
     pub peak_frontier_bytes: u64,
-    /// Largest sum of scratch memory of a group.
+    /// Largest total size of scratch memory in one group.
     pub peak_scratch_bytes: u64,
-    /// Largest sum of outputs of a group.
+    /// Largest total size of the outputs in one group.
     pub peak_output_bytes: u64,
     /// Size of a buffer for the caller's readback and the output of any group.
     pub amortized_readback_bytes: u64,

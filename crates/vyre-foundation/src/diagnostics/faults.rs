@@ -162,7 +162,7 @@ error_table! {
     S001 Race {
         /// The object.
         memory: String,
-        /// The element.
+        /// Index of the element.
         index: u64,
         /// Invocation of the earlier access.
         first: u32,
@@ -177,7 +177,7 @@ error_table! {
     S002 SameValueRace {
         /// The object.
         memory: String,
-        /// The element.
+        /// Index of the element.
         index: u64,
         /// Invocation of the earlier store.
         first: u32,
@@ -192,7 +192,7 @@ error_table! {
     S003 AccessOutside {
         /// The object.
         memory: String,
-        /// The element.
+        /// Index of the element.
         index: u64,
         /// Length of the object.
         length: u64,
@@ -207,7 +207,7 @@ error_table! {
     S004 ReadOfUnwritten {
         /// The object.
         memory: String,
-        /// The element.
+        /// Index of the element.
         index: u64,
         /// First invocation.
         invocation: u32,

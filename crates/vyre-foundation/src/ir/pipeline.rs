@@ -21,7 +21,7 @@ pub struct Pipeline {
     pub buffers: Arena<BufferId, Buffer>,
     /// Dispatches, in order.
     pub dispatches: Vec<Dispatch>,
-    /// Declaration.
+    /// Source location of the declaration.
     pub span: Span,
 }
 
@@ -36,7 +36,7 @@ pub struct Buffer {
     pub element: Element,
     /// Number of elements.
     pub length: u32,
-    /// Declaration.
+    /// Source location of the declaration.
     pub span: Span,
 }
 

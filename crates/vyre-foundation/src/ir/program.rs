@@ -86,7 +86,7 @@ pub struct Constant {
     pub name: String,
     /// Value, unless [`Program::specialize`] replaces it. Its type is the type of the constant.
     pub default: Literal,
-    /// Declaration.
+    /// Source location of the declaration.
     pub span: Span,
 }
 
@@ -105,7 +105,7 @@ pub struct Memory {
     pub atomic: bool,
     /// Default value of a uniform.
     pub default: Option<Literal>,
-    /// Declaration.
+    /// Source location of the declaration.
     pub span: Span,
 }
 
@@ -136,12 +136,12 @@ pub enum Access {
 }
 
 impl Memory {
-    /// Returns true if a program may load from it.
+    /// Returns true if a program may load from this object.
     pub fn readable(&self) -> bool {
         self.space != Space::Storage(Access::Write)
     }
 
-    /// Returns true if a program may store to it.
+    /// Returns true if a program may store to this object.
     pub fn writable(&self) -> bool {
         !matches!(self.space, Space::Storage(Access::Read | Access::Constant) | Space::Uniform)
     }

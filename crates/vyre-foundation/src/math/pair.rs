@@ -63,7 +63,7 @@ impl<'m, M: Arithmetic> Pair<'m, M> {
         Pair::ordered_sum(product.high, low)
     }
 
-    /// Sum, if `self` is 0 or |self| ≥ |other|.
+    /// `self + other`, rounded to a pair. Requires that `self` is 0 or |self| ≥ |other| (Fast2Sum).
     #[inline(always)]
     pub(super) fn plus_smaller(self, other: Self) -> Self {
         let sum = Pair::ordered_sum(self.high, other.high);

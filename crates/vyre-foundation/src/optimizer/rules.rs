@@ -312,7 +312,7 @@ pub(super) struct Pattern {
 /// Shape of an operand, which rules out most patterns cheaply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// In a pattern, anything; of a value, neither a literal nor the result of a pure operation.
+    /// Wildcard in a pattern. As the shape of a value: neither a literal nor the result of a pure operation.
     Any,
     /// A literal.
     Literal,

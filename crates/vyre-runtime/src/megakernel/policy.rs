@@ -585,7 +585,8 @@ impl Policy {
 
 /// 100 % in basis points.
 const WHOLE: u16 = 10_000;
-/// Fraction of groups that is shed at the pressure threshold; twice as much at a pressure of 100 %.
+/// Fraction by which worker groups are reduced at the memory pressure threshold, in basis points; rises linearly to twice this value
+/// at 100 % pressure.
 const QUARTER: u32 = 2_500;
 /// Hysteresis of density and pressure beyond a threshold.
 const HYSTERESIS: u16 = 250;

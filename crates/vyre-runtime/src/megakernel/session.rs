@@ -441,7 +441,7 @@ impl Session {
         self.drain_until(Report::MOST_ENTRIES)
     }
 
-    /// Drains until `entries` failures and hits are reported.
+    /// Implements `drain`, and ends early once the report has `entries` failures and hits.
     fn drain_until(&mut self, entries: usize) -> Result<Report, Error> {
         let start = self.config.clock.now();
         let mut report = std::mem::take(&mut self.unreported);

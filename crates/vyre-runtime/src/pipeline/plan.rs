@@ -138,8 +138,8 @@ pub enum UnplannedLimit {
 }
 
 impl Launch {
-    /// Returns the limits of the launch from those of each of its dispatches: none of these can run out of fuel, and their deadlines add
-    /// up.
+    /// Returns the limits of the launch, given those of each dispatch. A fused launch gets the sums of fuel and deadlines; within
+    /// these, each of its dispatches has enough fuel.
     ///
     /// # Errors
     /// The launch was fused for other limits.

@@ -9,7 +9,8 @@
 use vyre_foundation::analysis::{Increment, const_trip_count, exits_of};
 use vyre_foundation::ir::{InstId, Op, Program, Pure, Type, ValueId};
 
-/// Returns whether an integer parameter of a loop is not known to stay in the range of its type.
+/// Returns whether an integer parameter of a loop may wrap around: its value range is unknown or exceeds its type, or the
+/// parameter is cast and the range exceeds the type of the other signedness.
 pub(super) fn may_wrap(program: &Program, id: InstId, position: usize) -> bool {
     let inst = program.inst(id);
     let param = program.block(inst.blocks[0]).params[position];

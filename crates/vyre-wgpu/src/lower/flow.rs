@@ -98,8 +98,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Stores values. Their expressions are evaluated already, so the order is irrelevant. A parameter of the loop
-    /// stays in its variable until the next trip.
+    /// Stores values in variables as a parallel copy: all expressions are evaluated already, so the order of the stores is
+    /// irrelevant. A loop parameter that is passed on unchanged needs no store.
     fn assign(&mut self, targets: &[Expr], values: &[ValueId]) {
         for (&target, &value) in targets.iter().zip(values) {
             if self.loops.last().is_some_and(|frame| frame.params.contains(&(value, target))) {
@@ -501,7 +501,7 @@ impl Lowerer<'_> {
         dies(id) || self.contains(id, &|_, id, _| dies(id))
     }
 
-    /// Returns whether the innermost loop around a construct may be left from inside it.
+    /// Returns whether a construct may leave the innermost loop around it, by a `break` or by the end of an invocation.
     fn may_leave(&self, id: InstId) -> bool {
         let breaks = |_: BlockId, id: InstId, in_loop: bool| !in_loop && self.program.inst(id).op == Terminator::Break;
         self.may_end(id) || self.contains(id, &breaks)

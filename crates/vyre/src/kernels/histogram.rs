@@ -49,7 +49,7 @@ where
     batch.run()
 }
 
-/// The histogram kernel, with `OWN` privatized bins per workgroup; 0 counts in storage directly.
+/// Launch of the histogram kernel with `OWN` privatized bins per workgroup; if `OWN` is 0, each element is an atomic add to storage.
 fn counted<'a, T: Element + Single<Value = u32> + 'static, const OWN: u32>() -> crate::Launch<'a> {
     built("histogram", [LANES, 1, 1], |k| {
         let (x, bins) = (k.read::<T>("x"), k.atomic::<u32>("bins"));

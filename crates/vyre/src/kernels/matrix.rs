@@ -43,7 +43,7 @@ pub fn transpose<T: Number + 'static>(
     Ok(())
 }
 
-/// Workgroup of a matrix product.
+/// Workgroup size of the matrix product kernel.
 const GROUP: [u32; 2] = [16, 16];
 /// Elements of the product per invocation.
 const OWN: [u32; 2] = [1, 1];

@@ -106,12 +106,12 @@ fn built<'a, B: Fn(&Kernel) + 'static>(name: &'static str, workgroup: [u32; 3], 
     Launch::__new::<B>(move || Ok(build::kernel(name, workgroup, &body)?))
 }
 
-/// Returns the length of a buffer if indices and sums of indices fit into 32 bits.
+/// Returns the length of a buffer if it is at most 2³¹, so that the sum of two indices fits into 32 bits.
 fn length<T: Element>(name: &'static str, buffer: &Buffer<T>) -> Result<usize, Error> {
     limited(name, buffer.len(), 1)
 }
 
-/// Returns a length if indices of words, `words` per element, and sums of them fit into 32 bits.
+/// Returns `length` if `length` × `words` is at most 2³¹, so that the sum of two word indices fits into 32 bits.
 fn limited(name: &'static str, length: usize, words: usize) -> Result<usize, Error> {
     if length <= (1 << 31) / words { Ok(length) } else { Err(Error::TooLarge { name, value: length as i128 }) }
 }

@@ -109,7 +109,7 @@ where
 ///
 /// - Work: as [`sort`], in two more launches.
 /// - Memory: 2 n keys, n words and n ÷ 32 words.
-/// - Exactness: the same everywhere.
+/// - Exactness: the same permutation everywhere: a stable sort has only one.
 ///
 /// # Errors
 /// The lengths differ, or a launch fails.

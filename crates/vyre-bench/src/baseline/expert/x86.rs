@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use super::super::lanes::{Avx2, Avx512, Lanes};
 use super::super::{Image, Isa, Step, plain};
 
-/// Calls a function over [`Lanes`], compiled for the vectors of the processor.
+/// Calls a function that is generic over [`Lanes`], in the instance for the vector extension `$isa`.
 macro_rules! on {
     ($isa:expr, $body:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?) => {{
         #[target_feature(enable = "avx2,fma")]

@@ -131,7 +131,7 @@ impl Lower<'_> {
         });
     }
 
-    /// Zeroes the memory of the workgroup.
+    /// Zeroes workgroup arrays, private arrays, and values kept across segments, if the program has any.
     fn clear_memory(&mut self) {
         let shared = self.plan.program.memories().values().any(|memory| memory.space == Space::Workgroup);
         let kept = self.plan.segments.ended_slot.is_some();

@@ -22,7 +22,7 @@ struct ValueRegs {
     /// One register per copy, or two for 64-bit lanes. Values that are equal in all lanes are scalars, or broadcast
     /// vectors if they are floats.
     regs: Regs,
-    /// For a linear value, the first lane of each row.
+    /// For a linear value (lane `i` of a row is the row's base plus `i`), the base of each row.
     bases: Option<Regs>,
 }
 
@@ -89,7 +89,7 @@ impl Values {
         self.regs[value].as_ref().expect("the value is in registers")
     }
 
-    /// First lane of a row of a linear value.
+    /// Base of a row of a linear value: its value in the first lane.
     pub(super) fn base(&self, value: ValueId, row: usize) -> Reg {
         let bases = self.get(value).bases.as_ref().expect("a linear value has first lanes");
         bases[if bases.len() == 1 { 0 } else { row }]

@@ -250,7 +250,7 @@ impl Domain for Lanes<'_> {
 }
 
 impl Lanes<'_> {
-    /// Axes along which an operation diverges by itself, with uniform operands.
+    /// Axes along which the result of an operation differs even if its operands are uniform.
     fn own_axes(&self, op: &Op) -> Axes {
         let tile = self.tile;
         let size = self.program.workgroup_size();
