@@ -33,7 +33,7 @@ const KERNEL_OPTIONS: &str =
 
 /// Runs the suite with a number of generated programs; returns whether it passed.
 pub(crate) fn run(programs: u32) -> bool {
-    match try_run(programs) {
+    match emulate(programs) {
         Ok(passed) => passed,
         Err(error) => {
             eprintln!("error: {error}");
@@ -42,7 +42,7 @@ pub(crate) fn run(programs: u32) -> bool {
     }
 }
 
-fn try_run(programs: u32) -> Result<bool, String> {
+fn emulate(programs: u32) -> Result<bool, String> {
     let folder = target_dir().join("emulate");
     fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     install()?;

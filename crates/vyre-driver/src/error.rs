@@ -83,7 +83,7 @@ error_table! {
     D001 Unsupported {
         /// Requirement of the program.
         needed: String,
-        /// What the device offers.
+        /// Property of the device that falls short of it.
         available: String,
     } ("the device has {available}, but the program needs {needed}"),
     help "use another device (`vyre devices` lists them), or change the program";

@@ -136,7 +136,7 @@ macro_rules! arithmetic {
             type U = $word;
             type C = u32;
             type B = bool;
-            #[allow(dead_code)]
+            #[allow(dead_code)] // Only `mul_high` names it.
             type Product = $product;
             impl Arithmetic for Direct<F> {
                 type P = F;
